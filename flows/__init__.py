@@ -1,0 +1,1 @@
+"""What is deployed: thin flows, the run's configuration, and the command line."""

@@ -1,0 +1,158 @@
+"""Every setting of a run, one pydantic model for each concern. `flows/config.py` composes them.
+
+A default stands beside its field and is the field's usual starting point, not this machine's best. A setting
+that could do nothing is refused where it is read, with the field, the value and the fix.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class LoraSettings(Settings):
+    rank: PositiveInt = 16
+    """Rank of the adapter's matrices."""
+    alpha: PositiveFloat = 32
+    """Scale of the adapter: its product is multiplied by alpha / rank."""
+    dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    """Dropout on the adapter's input. Anything but 0 makes the first importance ratio differ from 1."""
+    target_modules: str | tuple[str, ...] = "all-linear"
+    """Layers that get an adapter, as peft names them."""
+
+
+class ModelSettings(Settings):
+    base: str
+    """A local folder, a hub id, or `smollm2-135m-instruct`, which comes from a PyPI package."""
+    revision: str | None = None
+    """Revision of a hub model. Only for hub ids."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Compute type of the frozen base: auto is bfloat16 where the hardware has it, else float32."""
+    chat_template: str | None = None
+    """Path of a Jinja file that replaces the tokenizer's chat template."""
+    lora: LoraSettings = LoraSettings()
+
+
+class EnvironmentSettings(Settings):
+    name: str
+    """`package.module:Class` of the environment."""
+    args: dict[str, Any] = {}
+    """Keyword arguments of its constructor."""
+
+
+class ScenarioSettings(Settings):
+    source: Literal["environment", "file"] = "environment"
+    """Where scenarios come from: the environment's own generator, or JSONL files."""
+    train: PositiveInt | str = 256
+    """How many to generate for training, or the path of a JSONL file where source is `file`."""
+    validation: PositiveInt | str = 32
+    """The same for the held-out set. Its scenarios never train."""
+
+
+class RolloutSettings(Settings):
+    groups_per_step: PositiveInt = 2
+    """Scenarios that are played in a step."""
+    rollouts_per_group: PositiveInt = 4
+    """How often each of them is played; advantages compare these with each other."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature, applied by the sampler and by the trainer alike."""
+    max_turns: PositiveInt = 10
+    """Replies of the policy in one episode."""
+    max_tokens_per_turn: PositiveInt = 256
+    """New tokens in one reply."""
+    on_length: Literal["continue", "stop"] = "continue"
+    """What follows a reply cut at max_tokens_per_turn: hand it to the environment, or end the episode."""
+    on_parse_error: Literal["continue", "stop"] = "continue"
+    """What follows a tool call that cannot be read: tell the policy, or end the episode."""
+    max_concurrency: PositiveInt = 64
+    """Episodes in flight at once."""
+    episode_timeout: PositiveFloat = 600.0
+    """Seconds after which an episode is ended with stop_reason `timeout`."""
+    retries: int = Field(2, ge=0)
+    """How often a group is tried again when collecting it raised; single failed episodes are data."""
+    max_exceptions: int | None = Field(None, ge=0)
+    """Failed rollouts that a step tolerates before its collection fails; null is all of them."""
+
+
+class InferenceSettings(Settings):
+    engine: Literal["vllm", "transformers"] = "vllm"
+    """What samples: a vLLM server that the flow starts, or transformers in the flow's own process."""
+    weights: Literal["auto", "merged", "lora"] = "auto"
+    """How new weights reach vLLM: merged into the base, or as a LoRA adapter. auto: merged on a CPU."""
+    max_model_len: PositiveInt = 2048
+    """Context window in tokens; an episode that outgrows it ends with `context_overflow`."""
+    enforce_eager: bool = False
+    """Skip vLLM's compilation: it starts about two minutes sooner and samples about a fifth slower."""
+    kv_cache_gib: PositiveFloat | None = None
+    """Size of vLLM's KV cache on a CPU, in GiB; null is 2. On a GPU use gpu_memory_utilization."""
+    gpu_memory_utilization: float = Field(0.5, gt=0.0, lt=1.0)
+    """Share of GPU memory that vLLM takes; the trainer needs the rest."""
+    startup_timeout: PositiveFloat = 600.0
+    """Seconds within which vLLM must answer after its start."""
+    request_timeout: PositiveFloat = 300.0
+    """Seconds within which one request must be answered."""
+    probe_tolerance: PositiveFloat | None = None
+    """Largest difference between sampler's and trainer's log-probabilities of the probe that is accepted
+    after new weights were loaded; null is 1e-3 in float32 and 0.15 in bfloat16."""
+
+
+class RewardSettings(Settings):
+    scorer: str = "environment"
+    """`environment` for the reward that the environment gives, or `package.module:function`."""
+    args: dict[str, Any] = {}
+    """Keyword arguments of the scorer."""
+
+
+class UpdateSettings(Settings):
+    learning_rate: PositiveFloat = 1e-5
+    advantage_scale: Literal["group_std", "batch_std", "none"] = "group_std"
+    """What a group-centred reward is divided by; `none` is Dr. GRPO."""
+    loss: Literal["grpo", "dapo", "dr_grpo", "cispo", "gspo", "reinforce"] = "grpo"
+    """Which surrogate is minimised; see docs/grpo.md."""
+    aggregation: Literal["token", "sequence", "constant"] = "token"
+    """How token losses become one number: mean over all tokens of the optimiser step, mean over sequences
+    of their token means, or a sum divided by a constant length (Dr. GRPO)."""
+    clip_low: float = Field(0.2, gt=0.0, lt=1.0)
+    """The importance ratio is clipped below at 1 - clip_low."""
+    clip_high: PositiveFloat = 0.28
+    """The importance ratio is clipped above at 1 + clip_high."""
+    kl_coefficient: float = Field(0.0, ge=0.0)
+    """Weight of the KL term to the reference policy (the base model with the adapter off)."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of that KL; see docs/grpo.md."""
+    entropy_coefficient: float = Field(0.0, ge=0.0)
+    """Weight of an entropy bonus."""
+    correction: Literal["none", "truncated_token", "truncated_sequence", "masked_token", "masked_sequence"] = (
+        "truncated_token"
+    )
+    """How the difference between sampler and trainer is corrected by importance weights."""
+    correction_bound: PositiveFloat = 2.0
+    """Importance weights are truncated, or masked, above this."""
+    max_grad_norm: PositiveFloat = 1.0
+    optimizer_steps: PositiveInt = 1
+    """Minibatches that a step's trajectories are split into, each with an optimiser step of its own."""
+    epochs: PositiveInt = 1
+    """Passes over a step's trajectories."""
+    weight_decay: float = Field(0.0, ge=0.0)
+    tokens_per_batch: PositiveInt = 4096
+    """Tokens that go through the model at once; the result does not depend on it, memory does."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass: less memory, about a third more time."""
+
+
+class ValidationSettings(Settings):
+    every: PositiveInt | None = 10
+    """Validate after every so many steps, and always after the last one; null is after the last alone."""
+    at_start: bool = False
+    """Validate the policy that the run starts from, too."""
+    rollouts_per_scenario: PositiveInt = 1
+    """How often each held-out scenario is played."""
+    max_scenarios: PositiveInt | None = 64
+    """Cap on the held-out scenarios that are played, taken from the first on; null plays all."""
+    temperature: PositiveFloat | None = None
+    """Sampling temperature; null takes that of the rollouts."""
