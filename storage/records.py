@@ -117,8 +117,8 @@ class Trajectory:
     """One episode of one seat: what was said, and the exact tokens that were sampled.
 
     The token record is flat: `token_ids`, `mask` and `logprobs` have one entry for each token of all
-    segments, laid end to end; `segment_starts` says where each segment begins. `mask` is True where the policy
-    sampled the token, and `logprobs` is None everywhere else.
+    segments, laid end to end; `segment_starts` says where each segment begins. `mask` is True where the
+    policy sampled the token, and `logprobs` is None everywhere else.
     """
 
     key: GroupKey

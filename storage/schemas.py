@@ -137,7 +137,9 @@ SCORES = Dataset(
         [
             column("trajectory_id", STRING, "the trajectory that was scored"),
             column("scorer_digest", STRING, "SHA-256 of the scorer's name, arguments and source"),
-            column("reward", pa.float64(), "the reward; null when unscored, and 0.0 is a reward", nullable=True),
+            column(
+                "reward", pa.float64(), "the reward; null when unscored, and 0.0 is a reward", nullable=True
+            ),
             column("components", METRICS, "parts of the reward, and other numbers the scorer reported"),
             column("explanation", STRING, "why, in the scorer's words", nullable=True),
             column("error", STRING, "why there is no reward; null where there is one", nullable=True),
@@ -164,8 +166,12 @@ JUDGE_CALLS = Dataset(
             column("error", STRING, "why the reply was not used; null where it was", nullable=True),
             column("cached", pa.bool_(), "true where an earlier identical call answered"),
             column("prompt_tokens", pa.int64(), "as the server reported; null if it did not", nullable=True),
-            column("completion_tokens", pa.int64(), "as the server reported; null if it did not", nullable=True),
-            column("cost", pa.float64(), "in the currency of the configured prices; null without", nullable=True),
+            column(
+                "completion_tokens", pa.int64(), "as the server reported; null if it did not", nullable=True
+            ),
+            column(
+                "cost", pa.float64(), "in the currency of the configured prices; null without", nullable=True
+            ),
             column("started_at", TIME, "when the request was sent"),
             column("seconds", pa.float64(), "seconds until the reply or the error"),
         ]
