@@ -111,6 +111,11 @@ class Stage:
         )
 
     @property
+    def inputs(self) -> Mapping[str, str]:
+        """Paths that this stage reads, with their digests."""
+        return self._record.inputs
+
+    @property
     def inputs_digest(self) -> str:
         """Names what this stage reads: work staged for other inputs must not be taken for its own."""
         return digest_settings([dict(self._record.inputs), self._record.settings_digest])

@@ -127,9 +127,9 @@ class UpdateSettings(Settings):
     """Estimator of that KL; see docs/grpo.md."""
     entropy_coefficient: float = Field(0.0, ge=0.0)
     """Weight of an entropy bonus."""
-    correction: Literal["none", "truncated_token", "truncated_sequence", "masked_token", "masked_sequence"] = (
-        "truncated_token"
-    )
+    correction: Literal[
+        "none", "truncated_token", "truncated_sequence", "masked_token", "masked_sequence"
+    ] = "truncated_token"
     """How the difference between sampler and trainer is corrected by importance weights."""
     correction_bound: PositiveFloat = 2.0
     """Importance weights are truncated, or masked, above this."""
@@ -156,3 +156,32 @@ class ValidationSettings(Settings):
     """Cap on the held-out scenarios that are played, taken from the first on; null plays all."""
     temperature: PositiveFloat | None = None
     """Sampling temperature; null takes that of the rollouts."""
+
+
+class TrackingSettings(Settings):
+    mlflow_uri: str | None = None
+    """Where MLflow records: a tracking server's address; null is a SQLite file inside the store."""
+    experiment: str = "rollmill"
+    """MLflow experiment that the run belongs to."""
+
+
+class RunConfig(Settings):
+    """Everything that a run is. The file in YAML, the flow's parameter, and what `run.json` keeps."""
+
+    name: str
+    """Name of the run: a letter, then letters, digits, '.', '_' or '-'."""
+    store: str = ".rollmill/store"
+    """Folder of the store."""
+    seed: int = 0
+    """All draws of the run follow from it: scenarios, their order, sampling, the adapter's start."""
+    steps: PositiveInt = 10
+    """Updates to make. A finished run goes on when this is raised."""
+    model: ModelSettings
+    environment: EnvironmentSettings
+    scenarios: ScenarioSettings = ScenarioSettings()
+    rollouts: RolloutSettings = RolloutSettings()
+    inference: InferenceSettings = InferenceSettings()
+    reward: RewardSettings = RewardSettings()
+    update: UpdateSettings = UpdateSettings()
+    validation: ValidationSettings = ValidationSettings()
+    tracking: TrackingSettings = TrackingSettings()

@@ -1,0 +1,1 @@
+"""The loop that plays one episode, and the exact record of its tokens."""

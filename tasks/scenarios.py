@@ -1,0 +1,107 @@
+"""Where scenarios come from, and which of them a step plays."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from storage.errors import ScenarioError
+from storage.layout import SPLITS
+from storage.records import Scenario
+from tasks.loading import make_environment
+from tasks.settings import RunConfig
+
+
+def make_scenarios(config: RunConfig) -> dict[str, list[Scenario]]:
+    """The scenarios of both splits, as the config says where they come from.
+
+    Raises:
+        ScenarioError: a file is wrong, the environment cannot make as many, or two scenarios share an id.
+        ConfigError: the environment cannot be made.
+    """
+    placed: dict[str, dict[str, Scenario]] = {}
+    for split in SPLITS:
+        wanted = getattr(config.scenarios, split)
+        if isinstance(wanted, str):
+            placed[split] = load_scenarios(Path(wanted))
+        else:
+            made = make_environment(config.environment).scenarios(split, wanted, config.seed)
+            placed[split] = {f"{split} scenario {n}": scenario for n, scenario in enumerate(made, start=1)}
+        if not placed[split]:
+            raise ScenarioError(f"The {split} split has no scenarios.")
+    refuse_double_ids(item for scenarios in placed.values() for item in scenarios.items())
+    return {split: list(scenarios.values()) for split, scenarios in placed.items()}
+
+
+def load_scenarios(path: Path) -> dict[str, Scenario]:
+    """Scenarios of a JSONL file by their places in it (`file:line`).
+
+    Each line is an object with `scenario_id`, `payload` and perhaps `metadata`.
+
+    Raises:
+        ScenarioError: the file is missing or empty, or a line is not of that form; the line is named.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"Scenario file {path} cannot be read: {error}.") from error
+    places = {f"{path}:{number}": line for number, line in enumerate(lines, start=1) if line.strip()}
+    return {place: _parse(line, place) for place, line in places.items()}
+
+
+def refuse_double_ids(scenarios: Iterable[tuple[str, Scenario]]) -> None:
+    """Raise ScenarioError when two scenarios share an id; each comes with the place it is from."""
+    places: dict[str, str] = {}
+    for place, scenario in scenarios:
+        if scenario.scenario_id in places:
+            raise ScenarioError(
+                f"Scenario id {scenario.scenario_id!r} stands at {places[scenario.scenario_id]} and at "
+                f"{place}. Ids identify rollouts: give each scenario its own, and no scenario to two splits."
+            )
+        places[scenario.scenario_id] = place
+
+
+def draw_scenarios(
+    scenarios: Sequence[Scenario], *, step: int, count: int, seed: int
+) -> list[tuple[Scenario, int]]:
+    """The `count` scenarios that training step `step` plays, each with its group_no.
+
+    Goes through all scenarios in a shuffled order, then through them in another one, and so on; a function of
+    its arguments alone, so that a resumed run draws what an uninterrupted one would have drawn.
+    """
+    drawn, seen = [], Counter[str]()
+    for index in range(step * count, (step + 1) * count):
+        epoch, place = divmod(index, len(scenarios))
+        order = list(range(len(scenarios)))
+        random.Random(f"scenario order/{seed}/{epoch}").shuffle(order)
+        scenario = scenarios[order[place]]
+        drawn.append((scenario, seen[scenario.scenario_id]))
+        seen[scenario.scenario_id] += 1
+    return drawn
+
+
+def _parse(line: str, place: str) -> Scenario:
+    try:
+        row: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ScenarioError(f"{place} is not JSON: {error}.") from error
+    wrong = _what_is_wrong(row)
+    if wrong:
+        raise ScenarioError(f"{place}: {wrong}. A line looks like " + '{"scenario_id": "a", "payload": {}}.')
+    return Scenario(row["scenario_id"], row["payload"], row.get("metadata", {}))
+
+
+def _what_is_wrong(row: Any) -> str | None:
+    if not isinstance(row, dict):
+        return "it is not an object"
+    if unknown := set(row) - {"scenario_id", "payload", "metadata"}:
+        return f"it has unknown fields: {', '.join(sorted(unknown))}"
+    if not isinstance(row.get("scenario_id"), str) or not row["scenario_id"]:
+        return "scenario_id is not a text of one character or more"
+    if not isinstance(row.get("payload"), dict) or not isinstance(row.get("metadata", {}), dict):
+        return "payload and metadata are not both objects"
+    return None

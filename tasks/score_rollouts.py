@@ -1,0 +1,52 @@
+"""Stage 3: give stored rollouts their rewards. Needs no model and no GPU, and can be done again at will."""
+
+from __future__ import annotations
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from storage.codec import scenarios_from, scores_table, trajectories_from
+from storage.layout import StageKey, data_file
+from storage.schemas import SCENARIOS, SCORES, TRAJECTORIES
+from storage.stages import begin_stage
+from tasks.progress import progress
+from tasks.rewards.programmatic import make_scorer
+from tasks.run import Run
+from tasks.settings import RewardSettings
+
+
+@task(cache_policy=NO_CACHE)
+async def score_rollouts(
+    run: Run,
+    step: int,
+    *,
+    split: str = "train",
+    reward: RewardSettings | None = None,
+    rerun: bool = False,
+) -> None:
+    """Publish the scores of one step and split by one scorer, by default the run's own.
+
+    Raises:
+        ConfigError: the scorer cannot be imported.
+        StoreError: the rollouts are not there.
+    """
+    scorer = make_scorer(reward or run.config.reward)
+    where = {"run": run.name, "step": step, "split": split}
+    stage = begin_stage(
+        run.store,
+        StageKey(run.name, "score_rollouts", step, split, scorer.name),
+        inputs=[
+            data_file(TRAJECTORIES, **where),
+            data_file(SCENARIOS, run=run.name, split=split),
+        ],
+        settings=[scorer.digest],
+        rerun=rerun,
+    )
+    if stage is None:
+        return
+    with stage, progress(f"score {split} rollouts"):
+        trajectories = trajectories_from(run.store.read(TRAJECTORIES, **where), **where)
+        scenarios = scenarios_from(run.store.read(SCENARIOS, run=run.name, split=split))
+        scores = await scorer.score(trajectories, {s.scenario_id: s for s in scenarios})
+        stage.publish_table(SCORES, scores_table(scores, scorer.digest), **where, scorer=scorer.name)
+        stage.counts.update(scored=sum(s.reward is not None for s in scores), rollouts=len(scores))
