@@ -29,7 +29,7 @@ def train(
     config: Annotated[Path, typer.Argument(help="YAML file with the run's configuration.")],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Override a setting, e.g. update.learning_rate=1e-4."),
+        typer.Option("--set", metavar="FIELD=VALUE", help="Override a setting, e.g. steps=20."),
     ] = None,
     verbose: Annotated[bool, typer.Option(help="Show the logs of Prefect and of the stages.")] = False,
 ) -> None:
@@ -68,7 +68,7 @@ def stage(
     name: Annotated[str, typer.Argument(help="The stage, e.g. score_rollouts.")],
     run: Annotated[str, typer.Argument(help="Name of the run.")],
     step: Annotated[int | None, typer.Option(help="Training step; generate_scenarios has none.")] = None,
-    split: Annotated[str | None, typer.Option(help="train or validation, where the stage has splits.")] = None,
+    split: Annotated[str | None, typer.Option(help="train or validation.")] = None,
     scorer: Annotated[
         str | None, typer.Option(help="Another scorer for score_rollouts, as package.module:function.")
     ] = None,
@@ -86,7 +86,8 @@ def stage(
 
     if name not in STAGES:
         raise typer.BadParameter(f"there is no stage {name!r}; the stages are {', '.join(STAGES)}")
-    given = {"run": run, "step": step, "split": split, "reward": scorer and {"scorer": scorer}, "store": str(store)}
+    reward = None if scorer is None else {"scorer": scorer}
+    given = {"run": run, "step": step, "split": split, "reward": reward, "store": str(store)}
     parameters = {key: value for key, value in given.items() if value is not None}
     unknown = set(parameters) - set(STAGES[name].parameters.properties)
     if unknown:

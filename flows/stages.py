@@ -28,7 +28,9 @@ def generate_scenarios(run: str, store: str = ".rollmill/store") -> None:
 
 
 @flow(name="collect_rollouts", flow_run_name="rollouts of {run}, step {step}")
-async def collect_rollouts(run: str, step: int, split: str = SPLITS[0], store: str = ".rollmill/store") -> None:
+async def collect_rollouts(
+    run: str, step: int, split: str = SPLITS[0], store: str = ".rollmill/store"
+) -> None:
     """Play the scenarios of a step with its adapter."""
     it = Run.load(store, run)
     with it.store.writer(run):

@@ -5,11 +5,18 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 
 class Terminal:
-    """A progress listener. On a terminal the current work is live; elsewhere only finished work is printed."""
+    """A progress listener: live on a terminal; elsewhere it prints finished work alone."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from storage.catalog import connect
@@ -40,7 +39,7 @@ class Tracker:
     def __init__(self, store: Store, run: str) -> None:
         self._store, self._run = store, run
         self._config = store.existing_run(run)["config"]
-        self.uri = self._config["tracking"]["mlflow_uri"] or default_uri(store)
+        self.uri = tracking_uri(store, run)
         self._broken = False
 
     def start(self) -> None:
@@ -92,7 +91,7 @@ class Tracker:
 
     @property
     def _is_local(self) -> bool:
-        return self.uri == default_uri(self._store)
+        return self._config["tracking"]["mlflow_uri"] is None
 
     def _run_id(self) -> str:
         return self._store.existing_run(self._run)["mlflow_run_id"]
@@ -106,11 +105,14 @@ class Tracker:
             self._broken = True
 
 
-def default_uri(store: Store) -> str:
-    """A SQLite file inside the store."""
+def tracking_uri(store: Store, run: str) -> str:
+    """Where MLflow records a run: the server that its config names, or a SQLite file inside the store."""
+    uri = store.existing_run(run)["config"]["tracking"]["mlflow_uri"]
+    if uri is not None:
+        return uri
     folder = store.root / "mlflow"
     folder.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{Path(folder, 'mlflow.db')}"
+    return f"sqlite:///{folder / 'mlflow.db'}"
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -17,8 +17,8 @@ from storage.errors import RolloutError
 from storage.layout import StageKey, adapter_folder, data_file
 from storage.records import GroupKey, Scenario, Trajectory
 from storage.schemas import SCENARIOS, TRAJECTORIES
-from storage.staging import StagedGroups
 from storage.stages import Stage, begin_stage
+from storage.staging import StagedGroups
 from tasks.episodes.episode import Player
 from tasks.episodes.group import play_group
 from tasks.loading import make_environment

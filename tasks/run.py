@@ -31,7 +31,7 @@ class Run:
     def first_open_step(self) -> int:
         """The step to go on from: the one whose update published the last adapter, since the record of that
         update may be missing, or 0."""
-        return max(self.store.adapter_steps(self.name)[-1:] + [1]) - 1
+        return max(max(self.store.adapter_steps(self.name), default=0) - 1, 0)
 
     def validates(self, step: int) -> bool:
         """Whether validation is due before training step `step`; it always is after the last one."""

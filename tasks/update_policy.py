@@ -12,7 +12,7 @@ from storage.codec import trajectories_from
 from storage.errors import UpdateError
 from storage.layout import StageKey, adapter_folder, data_file
 from storage.schemas import SCORES, TOKEN_STATS, TRAJECTORIES, UPDATES
-from storage.stages import begin_stage
+from storage.stages import Stage, begin_stage
 from storage.store import Store
 from tasks.learner import Learner
 from tasks.progress import progress
@@ -84,3 +84,36 @@ def update_policy(run: Run, step: int, learner: Learner, *, rerun: bool = False)
         learner.publish(stage, step + 1, parent=step)
         stage.counts.update(trajectories=len(scored), tokens=sum(row.tokens for row in result.steps))
     _refuse_to_spin(run.store, run.name, step)
+
+
+def _rewards(store: Store, scorer: str, *, run: str, step: int, split: str) -> dict[str, float | None]:
+    table = store.read(
+        SCORES, columns=["trajectory_id", "reward"], run=run, step=step, split=split, scorer=scorer
+    )
+    return dict(zip(table["trajectory_id"].to_pylist(), table["reward"].to_pylist(), strict=True))
+
+
+def _publish(run: Run, step: int, result: UpdateResult, stage: Stage) -> None:
+    token_stats = pa.Table.from_pylist([vars(row) for row in result.token_stats], schema=TOKEN_STATS.schema)
+    updates = pa.Table.from_pylist([vars(row) for row in result.steps], schema=UPDATES.schema)
+    stage.publish_table(TOKEN_STATS, token_stats, run=run.name, step=step)
+    stage.publish_table(UPDATES, updates, run=run.name, step=step)
+
+
+def _refuse_to_spin(store: Store, run: str, step: int) -> None:
+    """End a run whose last updates all had nothing to learn from."""
+    recent = range(step - EMPTY_BATCHES + 1, step + 1)
+    if recent.start < 0:
+        return
+    reasons = [
+        reason
+        for past in recent
+        if store.has(UPDATES, run=run, step=past)
+        for reason in store.read(UPDATES, columns=["skipped"], run=run, step=past)["skipped"].to_pylist()
+    ]
+    if len(reasons) >= EMPTY_BATCHES and all(reason is not None for reason in reasons):
+        raise UpdateError(
+            f"The last {EMPTY_BATCHES} updates of run {run} changed nothing; the latest because of "
+            f"{reasons[-1]!r}. Look at `rollmill ask zero_variance_groups` and `rollmill ask stop_reasons`: "
+            "the task may be too hard or too easy for this policy, or its rollouts fail."
+        )

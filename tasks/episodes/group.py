@@ -50,7 +50,7 @@ async def play_group(
     digests = {t.prompt_digest for t in trajectories if t.prompt_digest}
     if len(digests) > 1:
         raise RolloutError(
-            f"Scenario {scenario.scenario_id!r} began with {len(digests)} different prompts in one group. The "
-            "environment's reset() must depend on the scenario alone: put what it draws into the payload."
+            f"Scenario {scenario.scenario_id!r} began with {len(digests)} different prompts in one group. "
+            "The environment's reset() must depend on the scenario alone: put what it draws into the payload."
         )
     return trajectories

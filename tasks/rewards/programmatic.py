@@ -45,7 +45,9 @@ class ProgrammaticScorer:
     async def score(
         self, trajectories: Sequence[Trajectory], scenarios: Mapping[str, Scenario]
     ) -> list[Score]:
-        return list(await asyncio.gather(*(self._score(t, scenarios[t.key.scenario_id]) for t in trajectories)))
+        return list(
+            await asyncio.gather(*(self._score(t, scenarios[t.key.scenario_id]) for t in trajectories))
+        )
 
     async def _score(self, trajectory: Trajectory, scenario: Scenario) -> Score:
         if trajectory.stop_reason.is_failure:

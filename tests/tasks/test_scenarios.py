@@ -39,7 +39,10 @@ def test_the_draw_does_not_depend_on_what_was_drawn_before():
 
 def test_a_scenario_file_is_read_in_order(tmp_path):
     path = tmp_path / "s.jsonl"
-    rows = [{"scenario_id": "b", "payload": {"x": 1}}, {"scenario_id": "a", "payload": {}, "metadata": {"y": 2}}]
+    rows = [
+        {"scenario_id": "b", "payload": {"x": 1}},
+        {"scenario_id": "a", "payload": {}, "metadata": {"y": 2}},
+    ]
     path.write_text("\n\n".join(json.dumps(row) for row in rows))
     assert load_scenarios(path) == {
         f"{path}:1": Scenario("b", {"x": 1}),
