@@ -31,9 +31,7 @@ def check_base_model(name: str) -> str | None:
         missing = [file for file in ("config.json", "tokenizer_config.json") if not (folder / file).is_file()]
         return f"the folder {name!r} holds no model: it lacks {', '.join(missing)}." if missing else None
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        return (
-            f"{name!r} is neither a folder, nor a hub id such as Qwen/Qwen3-0.6B, nor the built-in {BUILT_IN}."
-        )
+        return f"{name!r} is neither a folder, nor a hub id such as Qwen/Qwen3-0.6B, nor the built-in {BUILT_IN}."
     return None if _is_reachable(name) else _unreachable(name)
 
 

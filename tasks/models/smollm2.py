@@ -5,7 +5,6 @@ transformers would keep the file's 4-bit blocks quantised; here they become floa
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from pathlib import Path
@@ -62,7 +61,7 @@ def convert_gguf(source: Path, target: Path) -> Path:
     try:
         model.save_pretrained(building)
         AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(building)
-        os.rename(building, target)
+        building.rename(target)
     except OSError:
         # Another process was faster, and its folder is as good as this one.
         if not (target / "config.json").exists():
