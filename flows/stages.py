@@ -35,7 +35,7 @@ async def collect_rollouts(
     it = Run.load(store, run)
     with it.store.writer(run):
         async with open_player(it) as player:
-            await player.ready()
+            await player.sampler.ready()
             await collect.collect_rollouts(it, step, player, split=split, rerun=True)
 
 
@@ -67,7 +67,7 @@ async def validate_policy(run: str, step: int, store: str = ".rollmill/store") -
     it = Run.load(store, run)
     with it.store.writer(run):
         async with open_player(it) as player:
-            await player.ready()
+            await player.sampler.ready()
             await validate.validate_policy(it, step, player, rerun=True)
 
 

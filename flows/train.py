@@ -35,7 +35,7 @@ async def train(config: RunConfig) -> None:
         async with open_player(run) as player:
             generate_scenarios(run)
             initialise_policy(run, learner)
-            await player.ready()
+            await player.sampler.ready()
             tracker.start()
 
             for step in range(run.first_open_step(), config.steps):

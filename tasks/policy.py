@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from storage.store import Store
+from tasks.episodes.episode import Player
+from tasks.inference.engine import open_engine
 from tasks.inference.sampler import PolicyWeights, Sampler
+from tasks.learner import base_folder
+from tasks.models.base import load_tokenizer
+from tasks.models.chat import ChatRenderer
 from tasks.progress import progress
 from tasks.run import Run
 
@@ -19,3 +27,15 @@ async def serve_step(run: Run, step: int, sampler: Sampler) -> None:
     if sampler.policy_version != step:
         with progress("load weights"):
             await sampler.load_policy(policy_weights(run.store, run.name, step), step)
+
+
+@asynccontextmanager
+async def open_player(run: Run) -> AsyncIterator[Player]:
+    """Start the engine that serves the run's policy. It starts up while other work goes on: await
+    `player.sampler.ready()` before the first request."""
+    model, inference = run.config.model, run.config.inference
+    folder = base_folder(run)
+    log_file = run.store.files.path(f"logs/{run.name}/inference.log")
+    async with open_engine(model, inference, folder, log_file) as sampler:
+        renderer = ChatRenderer(load_tokenizer(folder, model.chat_template))
+        yield Player(sampler, renderer, inference.max_model_len)

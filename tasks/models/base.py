@@ -31,7 +31,7 @@ def check_base_model(name: str) -> str | None:
         missing = [file for file in ("config.json", "tokenizer_config.json") if not (folder / file).is_file()]
         return f"the folder {name!r} holds no model: it lacks {', '.join(missing)}." if missing else None
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        return f"{name!r} is neither a folder, nor a hub id such as Qwen/Qwen3-0.6B, nor the built-in {BUILT_IN}."
+        return f"{name!r} is neither a folder, nor a hub id such as Qwen/Qwen3-0.6B, nor {BUILT_IN}."
     return None if _is_reachable(name) else _unreachable(name)
 
 
@@ -71,7 +71,9 @@ def load_base_model(folder: Path, dtype: str = "auto") -> Any:
     """The causal language model on the best device there is, in `dtype` (auto, float32 or bfloat16)."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype == "auto":
         dtype = "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float32"

@@ -41,8 +41,8 @@ class ChatRenderer:
             template = template.get("default")
         if not template:
             raise ModelError(
-                "The model's tokenizer has no chat template. Name a Jinja file in model.chat_template, or use "
-                "an instruction-tuned model."
+                "The model's tokenizer has no chat template. Name a Jinja file in model.chat_template, or "
+                "use an instruction-tuned model."
             )
         self._tokenizer = tokenizer
         self._parse_calls = tool_call_format(template)
@@ -100,7 +100,7 @@ class ChatRenderer:
     def _render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, generation_prompt: bool
     ) -> tuple[str, dict[str, str]]:
-        """Text of the conversation, with sentinels for control tokens that outsiders wrote, and their meaning."""
+        """Text of the conversation, and what the sentinels in it stand for: control tokens of outsiders."""
         sentinels = self._sentinels(messages)
         guarded = [
             replace(m, content=self._guard(m.content, sentinels)) if m.role in OUTSIDERS else m

@@ -17,11 +17,13 @@ HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 def parse_hermes(text: str) -> ToolCalls:
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, as Hermes and Qwen write it."""
-    calls, errors = [], []
-    for number, match in enumerate(HERMES_CALL.finditer(text)):
-        call = _read_call(match.group(1), "arguments", f"call_{number}")
-        (calls if isinstance(call, ToolCall) else errors).append(call)
-    return HERMES_CALL.sub("", text).strip(), tuple(calls), tuple(errors)
+    read = [
+        _read_call(match.group(1), "arguments", f"call_{number}")
+        for number, match in enumerate(HERMES_CALL.finditer(text))
+    ]
+    calls = tuple(call for call in read if isinstance(call, ToolCall))
+    errors = tuple(error for error in read if isinstance(error, str))
+    return HERMES_CALL.sub("", text).strip(), calls, errors
 
 
 def parse_llama3(text: str) -> ToolCalls:
