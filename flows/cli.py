@@ -107,6 +107,7 @@ def prepare_prefect(verbose: bool) -> None:
         # Prefect's temporary server takes longer than its own limit to start for the first time.
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",  # it grumbles when it is stopped at the end of a flow
         "DO_NOT_TRACK": "1",
         # The error of a failed flow is printed once, by `main`.
         "PREFECT_LOGGING_LEVEL": "INFO" if verbose else "CRITICAL",

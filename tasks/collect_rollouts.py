@@ -15,7 +15,7 @@ from prefect.tasks import exponential_backoff
 from storage.codec import scenarios_from, trajectories_from, trajectories_table
 from storage.errors import RolloutError
 from storage.layout import StageKey, adapter_folder, data_file
-from storage.records import GroupKey, Scenario, Trajectory
+from storage.records import GroupKey, Scenario, StopReason, Trajectory
 from storage.schemas import SCENARIOS, TRAJECTORIES
 from storage.stages import Stage, begin_stage
 from storage.staging import StagedGroups
@@ -147,14 +147,16 @@ class _Collection:
         }
         failed = [t for members in failures.values() for t in members]
         tolerated = self.run.config.rollouts.max_exceptions
+        if all(t.stop_reason is StopReason.INFERENCE_ERROR for t in failed) and len(failed) == table.num_rows:
+            tolerated = 0  # the sampler itself is broken: nothing here says anything about the policy
         if tolerated is not None and len(failed) > tolerated:
             for key, members in failures.items():
                 if members:
                     self.staged.drop(key.group_id)
             raise RolloutError(
-                f"{len(failed)} of {table.num_rows} rollouts of {stage.key} failed, and "
-                f"rollouts.max_exceptions is {tolerated}. The first: {failed[0].stop_reason}: "
-                f"{failed[0].error}. Their groups are played again when the stage is run again."
+                f"{len(failed)} of {table.num_rows} rollouts of {stage.key} failed; tolerated are {tolerated} "
+                f"(rollouts.max_exceptions). The first: {failed[0].stop_reason}: {failed[0].error}. Their "
+                "groups are played again when the stage is run again."
             )
         stage.publish_table(TRAJECTORIES, table, run=self.run.name, step=self.step, split=self.split)
         stage.counts.update(rollouts=table.num_rows, failed_rollouts=len(failed))

@@ -69,6 +69,10 @@ def server_command(
         # One process for engine and worker instead of two saves an import of vLLM, a third of the start.
         cache = int((settings.kv_cache_gib or 2) * 2**30)
         command += ["--distributed-executor-backend", "uni", "--kv-cache-memory-bytes", str(cache)]
+        # A prompt computed in chunks has vLLM rewind its request's generator, which torch's CPU generator
+        # cannot do: the engine dies of it (gpu_model_runner.py, _bookkeeping_sync; seen with 0.32).
+        command.append("--no-enable-chunked-prefill")
+        command += ["--max-num-batched-tokens", str(max(settings.max_model_len, 2048))]
     return command
 
 
