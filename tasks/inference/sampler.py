@@ -48,6 +48,15 @@ class PolicyWeights:
     """Of probe_ids[1:], at temperature 1: one value fewer than there are ids."""
 
 
+def check_fits(prompt_ids: Sequence[int], params: SamplingParams, context: int) -> None:
+    """Raise InferenceError unless the prompt and all new tokens fit; engines would cut one of them silently."""
+    if not prompt_ids or len(prompt_ids) + params.max_tokens > context:
+        raise InferenceError(
+            f"A prompt of {len(prompt_ids)} tokens and {params.max_tokens} new ones do not fit into the context "
+            f"of {context} tokens (inference.max_model_len); neither is ever cut."
+        )
+
+
 class Sampler(Protocol):
     """One policy at a time, asked by any number of coroutines of one event loop."""
 

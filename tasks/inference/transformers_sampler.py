@@ -14,7 +14,14 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tasks.inference.probe import TOLERANCES, check_policy
-from tasks.inference.sampler import NO_POLICY, Completion, InferenceError, PolicyWeights, SamplingParams
+from tasks.inference.sampler import (
+    NO_POLICY,
+    Completion,
+    InferenceError,
+    PolicyWeights,
+    SamplingParams,
+    check_fits,
+)
 from tasks.settings import InferenceSettings
 
 GATHER = 0.005  # seconds that the first request of a batch waits for others
@@ -62,12 +69,7 @@ class TransformersSampler:
 
     async def sample(self, prompt_ids: Sequence[int], params: SamplingParams, *, seed: int) -> Completion:
         await self.ready()
-        longest = self._settings.max_model_len - params.max_tokens
-        if not 0 < len(prompt_ids) <= longest:
-            raise InferenceError(
-                f"A prompt of {len(prompt_ids)} tokens and {params.max_tokens} new ones do not fit into the "
-                f"context of {self._settings.max_model_len} tokens (inference.max_model_len)."
-            )
+        check_fits(prompt_ids, params, self._settings.max_model_len)
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._pending.append(_Request(tuple(prompt_ids), params, seed, answer))
         if self._worker is None or self._worker.done():

@@ -10,7 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tasks.inference.probe import TOLERANCES, check_policy
-from tasks.inference.sampler import NO_POLICY, Completion, InferenceError, PolicyWeights, SamplingParams
+from tasks.inference.sampler import (
+    NO_POLICY,
+    Completion,
+    InferenceError,
+    PolicyWeights,
+    SamplingParams,
+    check_fits,
+)
 from tasks.inference.vllm_command import SERVED_NAME, compute_dtype
 from tasks.inference.vllm_server import VllmServer
 
@@ -56,6 +63,7 @@ class VllmSampler:
         await self._server.ready()
 
     async def sample(self, prompt_ids: Sequence[int], params: SamplingParams, *, seed: int) -> Completion:
+        check_fits(prompt_ids, params, self._server.settings.max_model_len)
         choice = await self._complete(
             prompt_ids,
             max_tokens=params.max_tokens,
