@@ -49,11 +49,11 @@ class PolicyWeights:
 
 
 def check_fits(prompt_ids: Sequence[int], params: SamplingParams, context: int) -> None:
-    """Raise InferenceError unless the prompt and all new tokens fit; engines would cut one of them silently."""
+    """Raise InferenceError unless the prompt and all new tokens fit; vLLM would cut the reply silently."""
     if not prompt_ids or len(prompt_ids) + params.max_tokens > context:
         raise InferenceError(
-            f"A prompt of {len(prompt_ids)} tokens and {params.max_tokens} new ones do not fit into the context "
-            f"of {context} tokens (inference.max_model_len); neither is ever cut."
+            f"A prompt of {len(prompt_ids)} tokens and {params.max_tokens} new ones do not fit into the "
+            f"context of {context} tokens (inference.max_model_len); neither is ever cut."
         )
 
 
