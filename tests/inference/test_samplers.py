@@ -121,6 +121,17 @@ async def test_new_weights_leave_nothing_of_the_old_ones(sampler, policies):
             )
 
 
+async def test_many_long_prompts_at_once_are_all_answered(sampler, policies):
+    """vLLM 0.32 dies on a CPU when it splits the prompt of a seeded request; these invite it to."""
+    asked = [[10 + (i * k) % 400 for i in range(1, 401)] for k in range(1, 17)]
+    await sampler.load_policy(policies[0].weights, 0)
+    completions = await sample_all(sampler, asked, SamplingParams(1.0, 4, ()))
+    for prompt, completion in zip(asked, completions, strict=True):
+        assert completion.logprobs == pytest.approx(
+            trainer_logprobs(policies[0].model, prompt, completion, 1.0), abs=TOLERANCE
+        )
+
+
 async def test_a_probe_of_other_weights_is_refused_with_both_numbers(sampler, policies):
     """W1: the adapter of one step under the probe of another."""
     wrong = replace(policies[0].weights, adapter_folder=policies[1].weights.adapter_folder)
