@@ -96,7 +96,8 @@ def stage(
     if missing:
         raise typer.BadParameter(f"{name} needs {', '.join(f'--{field}' for field in sorted(missing))}")
     with Terminal(Console()) as terminal, listen(terminal):
-        result: Any = STAGES[name](**parameters)
+        flow: Any = STAGES[name]
+        result = flow(**parameters)
         if asyncio.iscoroutine(result):
             asyncio.run(result)
 

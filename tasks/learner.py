@@ -17,7 +17,8 @@ from tasks.run import Run
 
 if TYPE_CHECKING:
     from tasks.grpo.batches import TrainingSequence
-    from tasks.grpo.trainer import Trainer, UpdateResult
+    from tasks.grpo.results import UpdateResult
+    from tasks.grpo.trainer import Trainer
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 
 class Settings(BaseModel):
@@ -112,11 +112,14 @@ class UpdateSettings(Settings):
     learning_rate: PositiveFloat = 1e-5
     advantage_scale: Literal["group_std", "batch_std", "none"] = "group_std"
     """What a group-centred reward is divided by; `none` is Dr. GRPO."""
-    loss: Literal["grpo", "dapo", "dr_grpo", "cispo", "gspo", "reinforce"] = "grpo"
-    """Which surrogate is minimised; see docs/grpo.md."""
-    aggregation: Literal["token", "sequence", "constant"] = "token"
+    loss: Literal["grpo", "dapo", "dr_grpo", "cispo", "gspo", "reinforce"] = "dapo"
+    """Which surrogate is minimised; see docs/grpo.md. grpo, dapo and dr_grpo clip alike and aggregate
+    differently."""
+    aggregation: Literal["token", "sequence", "constant"] | None = None
     """How token losses become one number: mean over all tokens of the optimiser step, mean over sequences
-    of their token means, or a sum divided by a constant length (Dr. GRPO)."""
+    of their token means, or a sum divided by a constant length; null is what the loss's paper does."""
+    constant_length: PositiveInt | None = None
+    """The constant by which each sequence's sum is divided where aggregation is `constant`."""
     clip_low: float = Field(0.2, gt=0.0, lt=1.0)
     """The importance ratio is clipped below at 1 - clip_low."""
     clip_high: PositiveFloat = 0.28
@@ -143,6 +146,20 @@ class UpdateSettings(Settings):
     """Tokens that go through the model at once; the result does not depend on it, memory does."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time."""
+
+    @model_validator(mode="after")
+    def _constant_needs_its_length(self) -> UpdateSettings:
+        constant = self.aggregation == "constant" or (self.aggregation is None and self.loss == "dr_grpo")
+        if constant and self.constant_length is None:
+            raise ValueError(
+                "aggregation by a constant needs constant_length: the most tokens that a rollout samples, "
+                "max_turns x max_tokens_per_turn"
+            )
+        if self.constant_length is not None and not constant:
+            raise ValueError(
+                "constant_length does nothing here: leave it out, or set aggregation to `constant`"
+            )
+        return self
 
 
 class ValidationSettings(Settings):

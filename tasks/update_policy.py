@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from prefect import task
@@ -20,7 +20,7 @@ from tasks.rewards.programmatic import scorer_name
 from tasks.run import Run
 
 if TYPE_CHECKING:
-    from tasks.grpo.trainer import UpdateResult
+    from tasks.grpo.results import UpdateResult
 
 EMPTY_BATCHES = 10  # in a row, and the run ends: nothing that it samples can train it
 
@@ -48,7 +48,7 @@ def update_policy(run: Run, step: int, learner: Learner, *, rerun: bool = False)
         UpdateError: ten updates in a row had nothing to learn from.
     """
     scorer = scorer_name(run.config.reward)
-    rollouts = {"run": run.name, "step": step, "split": "train"}
+    rollouts: dict[str, Any] = {"run": run.name, "step": step, "split": "train"}
     stage = begin_stage(
         run.store,
         StageKey(run.name, "update_policy", step),

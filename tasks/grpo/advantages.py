@@ -45,8 +45,8 @@ def group_advantages(
     Args:
         rewards: None where a rollout is unscored; it leaves mean and spread, and its advantage is 0.
         groups: the group of each rollout.
-        scale: `group_std`, the sample standard deviation of the group; `batch_std`, that of all scored rewards
-            of the batch; `none`, 1.
+        scale: `group_std`, the sample standard deviation of the group; `batch_std`, that of all scored
+            rewards of the batch; `none`, 1.
 
     Raises:
         ValueError: a reward is NaN or infinite, or the lengths differ.

@@ -1,24 +1,39 @@
-"""How the losses of tokens become one number. The weights are known before anything is computed, from the whole
-optimiser step, so that splitting it into rows or over processes changes nothing.
+"""How the losses of tokens become one number.
+
+The weights follow from the lengths of the whole optimiser step, before anything is computed, so that
+splitting the step into rows or over processes changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Literal
 
+Aggregation = Literal["token", "sequence", "constant"]
 
-def token_mean(lengths: Sequence[int]) -> list[float]:
-    """Every sampled token weighs the same: DAPO (arXiv 2503.14476), equation 8."""
-    return [1 / sum(lengths)] * len(lengths)
-
-
-def sequence_mean(lengths: Sequence[int]) -> list[float]:
-    """Every sequence weighs the same, its tokens equally: GRPO (arXiv 2402.03300), equation 3."""
-    return [1 / (len(lengths) * length) for length in lengths]
-
-
-AGGREGATIONS: dict[str, Callable[[Sequence[int]], list[float]]] = {
-    "token": token_mean,
-    "sequence": sequence_mean,
+# What each loss's paper does.
+BY_LOSS: dict[str, Aggregation] = {
+    "grpo": "sequence",  # arXiv 2402.03300, equation 3
+    "dapo": "token",  # arXiv 2503.14476, equation 8
+    "dr_grpo": "constant",  # arXiv 2503.20783, section 3.2
+    "gspo": "sequence",  # arXiv 2507.18071, equation 5
+    "cispo": "token",  # arXiv 2506.13585, equation 4
+    "reinforce": "token",
 }
-"""Weight of one token of each sequence, given the sampled tokens of every sequence of the optimiser step."""
+
+
+def token_weights(
+    lengths: Sequence[int], aggregation: Aggregation, constant_length: int | None = None
+) -> list[float]:
+    """Weight of one sampled token of each trajectory.
+
+    Args:
+        lengths: sampled tokens of every trajectory of the optimiser step.
+        constant_length: what `constant` divides each trajectory's sum by, beside their number.
+    """
+    if aggregation == "token":
+        return [1 / sum(lengths)] * len(lengths)
+    if aggregation == "sequence":
+        return [1 / (len(lengths) * length) for length in lengths]
+    assert constant_length is not None  # settings see to it
+    return [1 / (len(lengths) * constant_length)] * len(lengths)

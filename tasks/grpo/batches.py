@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,17 @@ class TrainingSequence:
     advantage: float
     offset: int  # index of its first token in the trajectory's token record
 
-    @property
+    @cached_property
     def sampled(self) -> list[int]:
         """Indexes into `token_ids` of what the policy sampled."""
         return [index for index, sampled in enumerate(self.mask) if sampled]
+
+    @property
+    def sampler_logprobs(self) -> list[float]:
+        """The sampler's log-probabilities of what it sampled, in order; none may be missing."""
+        found = [self.logprobs[index] for index in self.sampled]
+        assert all(value is not None for value in found), self.trajectory_id
+        return [value for value in found if value is not None]
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class PackedRow:
         sequences: what the row is made of, in order.
         token_ids, positions: (length,) of the packed row.
         segments: (length,) 0 for the prefix, n for the n-th suffix.
-        predictors: for each sampled token of each sequence, in order, the row's index whose logits predict it.
+        predictors: (tokens,) for each sampled token, in order, the index in the row whose logits predict it.
     """
 
     sequences: tuple[TrainingSequence, ...]
@@ -50,6 +60,20 @@ class PackedRow:
     positions: tuple[int, ...]
     segments: tuple[int, ...]
     predictors: tuple[int, ...]
+
+    @property
+    def targets(self) -> list[int]:
+        """(tokens,) ids of the sampled tokens."""
+        return [s.token_ids[index] for s in self.sequences for index in s.sampled]
+
+    @property
+    def sampler_logprobs(self) -> list[float]:
+        """(tokens,) the sampler's log-probabilities of them."""
+        return [value for s in self.sequences for value in s.sampler_logprobs]
+
+    def per_token(self, values: Sequence[T]) -> list[T]:
+        """(tokens,) one value for each sequence, repeated over its sampled tokens."""
+        return [v for v, s in zip(values, self.sequences, strict=True) for _ in s.sampled]
 
     def attention_mask(self, device: torch.device) -> torch.Tensor:
         """(1, 1, length, length) bool: True where a row's token (third axis) sees another (fourth axis)."""
@@ -62,7 +86,7 @@ class PackedRow:
 
 
 def pack(sequences: Iterable[TrainingSequence], budget: int) -> Iterator[PackedRow]:
-    """Rows of at most `budget` tokens, a group's sequences together; a longer sequence has a row of its own."""
+    """Rows of at most `budget` tokens, groups kept apart; a longer sequence has a row of its own."""
     groups: dict[str, list[TrainingSequence]] = {}
     for sequence in sequences:
         groups.setdefault(sequence.group_id, []).append(sequence)

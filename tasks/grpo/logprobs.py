@@ -14,11 +14,13 @@ CHUNK = 256  # tokens whose logits exist at once: 256 x 50k x 4 bytes is 50 MB
 
 
 def row_logprobs(model: Any, row: PackedRow, temperature: float) -> tuple[Tensor, Tensor]:
-    """(tokens,) log-probability, differentiable, and (tokens,) entropy, both in nats at `temperature`, of the
-    sampled tokens of the row's sequences, in order.
+    """Log-probabilities and entropies (nats, at `temperature`) of a row's sampled tokens, in order.
 
     Args:
         model: a peft model around a causal language model of transformers.
+
+    Returns:
+        Two differentiable float32 tensors of shape (tokens,).
     """
     causal = model.get_base_model()
     device = next(model.parameters()).device
@@ -29,7 +31,7 @@ def row_logprobs(model: Any, row: PackedRow, temperature: float) -> tuple[Tensor
         use_cache=False,
     ).last_hidden_state[0]
     hidden = hidden[torch.tensor(row.predictors, device=device)]
-    targets = torch.tensor([s.token_ids[i] for s in row.sequences for i in s.sampled], device=device)
+    targets = torch.tensor(row.targets, device=device)
     head = causal.get_output_embeddings()
     chunks = [
         checkpoint(_chunk, head, *chunk, temperature, use_reentrant=False)
@@ -41,6 +43,4 @@ def row_logprobs(model: Any, row: PackedRow, temperature: float) -> tuple[Tensor
 
 def _chunk(head: Any, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     logprobs = (head(hidden).float() / temperature).log_softmax(-1)
-    with torch.no_grad():
-        entropies = -(logprobs.exp() * logprobs).sum(-1)
-    return logprobs.gather(-1, targets[:, None])[:, 0], entropies
+    return logprobs.gather(-1, targets[:, None])[:, 0], -(logprobs.exp() * logprobs).sum(-1)

@@ -1,7 +1,8 @@
-"""Surrogate losses by name: per-token values whose weighted sum is minimised. One formula each.
+"""Surrogate losses by name: values of single tokens, whose weighted sum is minimised.
 
-All take log-probabilities under the policy in training (`logprobs`), under the policy that the update started
-from (`old_logprobs`), and advantages, each (tokens,) float32, and return (tokens,).
+Each takes log-probabilities under the policy in training (`logprobs`) and under the policy that the update
+started from (`old`), the `advantages`, and the number of the sequence that each token belongs to, all of shape
+(tokens,), and returns (tokens,).
 """
 
 from __future__ import annotations
@@ -15,66 +16,56 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Clip:
-    """The range [1 - low, 1 + high] of importance ratios within which a token keeps its gradient."""
+    """Importance ratios are clipped to [1 - low, 1 + high]."""
 
     low: float
     high: float
 
-    def __call__(self, ratio: Tensor) -> Tensor:
-        return ratio.clamp(1 - self.low, 1 + self.high)
+
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor, Clip], Tensor]
 
 
-def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: Clip) -> Tensor:
-    """-min(r A, clip(r) A): PPO (arXiv 1707.06347), equation 7."""
-    return -torch.minimum(ratio * advantages, clip(ratio) * advantages)
+def clipped(logprobs: Tensor, old: Tensor, advantages: Tensor, sequences: Tensor, clip: Clip) -> Tensor:
+    """-min(r A, clip(r) A) with the ratio r of each token: PPO (arXiv 1707.06347), equation 7."""
+    return _surrogate((logprobs - old).exp(), advantages, clip)
 
 
-def token_ratio(logprobs: Tensor, old_logprobs: Tensor, sequences: Tensor) -> Tensor:
-    """Each token's own importance ratio: GRPO (arXiv 2402.03300), equation 3."""
-    return (logprobs - old_logprobs).exp()
+def gspo(logprobs: Tensor, old: Tensor, advantages: Tensor, sequences: Tensor, clip: Clip) -> Tensor:
+    """The same with the geometric mean of a sequence's ratios, and token-wise gradients:
+    GSPO (arXiv 2507.18071), equation 14."""
+    mean = sequence_means(logprobs - old, sequences).detach()
+    return _surrogate((mean + logprobs - logprobs.detach()).exp(), advantages, clip)
 
 
-def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, sequences: Tensor) -> Tensor:
-    """Geometric mean of a sequence's ratios, with gradients token by token: GSPO (arXiv 2507.18071), equation 14.
-
-    Args:
-        sequences: (tokens,) int64, which sequence each token belongs to.
-    """
-    difference = logprobs - old_logprobs
-    count = int(sequences.max()) + 1
-    sums = difference.new_zeros(count).index_add(0, sequences, difference)
-    lengths = difference.new_zeros(count).index_add(0, sequences, torch.ones_like(difference))
-    mean = (sums / lengths)[sequences].detach()
-    return (mean + logprobs - logprobs.detach()).exp()
-
-
-def cispo(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, sequences: Tensor, clip: Clip
-) -> Tensor:
-    """The clipped ratio weighs the gradient and is not differentiated: MiniMax-M1 (arXiv 2506.13585), equation 4."""
-    ratio = token_ratio(logprobs, old_logprobs, sequences).detach().clamp(max=1 + clip.high)
+def cispo(logprobs: Tensor, old: Tensor, advantages: Tensor, sequences: Tensor, clip: Clip) -> Tensor:
+    """-r' A log p, where r' is clipped and not differentiated: MiniMax-M1 (arXiv 2506.13585), equation 4."""
+    ratio = (logprobs - old).detach().exp().clamp(1 - clip.low, 1 + clip.high)
     return -ratio * advantages * logprobs
 
 
-def reinforce(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, sequences: Tensor, clip: Clip
-) -> Tensor:
-    """-A log p: Williams (1992). Takes no importance ratio into account."""
+def reinforce(logprobs: Tensor, old: Tensor, advantages: Tensor, sequences: Tensor, clip: Clip) -> Tensor:
+    """-A log p: Williams (1992). Knows no ratio, so it is for one optimiser step on fresh rollouts."""
     return -advantages * logprobs
 
 
-def _clipped(ratio_of: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    def loss(
-        logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, sequences: Tensor, clip: Clip
-    ) -> Tensor:
-        return clipped_surrogate(ratio_of(logprobs, old_logprobs, sequences), advantages, clip)
-
-    return loss
-
-
-LOSSES: dict[str, Callable[..., Tensor]] = {
-    "grpo": _clipped(token_ratio),
-    "gspo": _clipped(sequence_ratio),
+LOSSES: dict[str, Loss] = {
+    "grpo": clipped,
+    "dapo": clipped,
+    "dr_grpo": clipped,
+    "gspo": gspo,
     "cispo": cispo,
     "reinforce": reinforce,
 }
+
+
+def sequence_means(values: Tensor, sequences: Tensor) -> Tensor:
+    """(tokens,) for each token the mean of `values` over its sequence."""
+    count = int(sequences.max()) + 1
+    sums = values.new_zeros(count).index_add(0, sequences, values)
+    lengths = values.new_zeros(count).index_add(0, sequences, torch.ones_like(values))
+    return (sums / lengths)[sequences]
+
+
+def _surrogate(ratio: Tensor, advantages: Tensor, clip: Clip) -> Tensor:
+    bounded = ratio.clamp(1 - clip.low, 1 + clip.high)
+    return -torch.minimum(ratio * advantages, bounded * advantages)

@@ -5,62 +5,30 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tasks.grpo.aggregation import AGGREGATIONS
+from tasks.grpo.aggregation import BY_LOSS, token_weights
 from tasks.grpo.batches import PackedRow, TrainingSequence, pack
 from tasks.grpo.corrections import correction_weights
+from tasks.grpo.kl import ESTIMATORS
 from tasks.grpo.logprobs import row_logprobs
 from tasks.grpo.losses import LOSSES, Clip
+from tasks.grpo.observations import Observations
+from tasks.grpo.results import OptimizerStep, UpdateResult
 from tasks.settings import UpdateSettings
 
 BETAS = (0.9, 0.999)
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class OptimizerStep:
-    """One row of the dataset `updates`."""
-
-    optimizer_step: int
-    loss: float | None
-    grad_norm: float | None
-    learning_rate: float
-    skipped: str | None
-    trajectories: int
-    tokens: int
-    forward_tokens: int
-    metrics: dict[str, float]
-    seconds: float
-
-
-@dataclass
-class TokenStats:
-    """One row of the dataset `token_stats`: a trajectory's sampled tokens before the first optimiser step."""
-
-    trajectory_id: str
-    positions: list[int] = field(default_factory=list)
-    trainer_logprobs: list[float] = field(default_factory=list)
-    reference_logprobs: list[float] | None = None
-    entropies: list[float] = field(default_factory=list)
-    ratios: list[float] = field(default_factory=list)
-    advantages: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class UpdateResult:
-    steps: list[OptimizerStep]
-    token_stats: list[TokenStats]
-
-
 class Trainer:
-    """Holds the model, a peft model in training, and its optimiser from update to update."""
+    """Holds a peft model in training, and its optimiser, from update to update."""
 
     def __init__(self, model: Any, settings: UpdateSettings, *, temperature: float) -> None:
         self.model = model
@@ -72,19 +40,27 @@ class Trainer:
             betas=BETAS,
             weight_decay=settings.weight_decay,
         )
+        if settings.gradient_checkpointing:
+            model.enable_input_require_grads()
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
 
     def update(
         self, sequences: Sequence[TrainingSequence], *, seed: int, progress: Progress | None = None
     ) -> UpdateResult:
-        """Train on `sequences`; the result is a function of the model, the optimiser, these and `seed`."""
+        """Train on `sequences`. The result is a function of model, optimiser, these and `seed`.
+
+        Sequences that lack a sampler's log-probability leave the loss and are counted.
+        """
         torch.manual_seed(seed)  # dropout
-        usable = [s for s in sequences if all(s.logprobs[i] is not None for i in s.sampled)]
-        stats: dict[str, TokenStats] = {}
-        steps: list[OptimizerStep] = []
-        for number, batch in enumerate(self._minibatches(usable, seed)):
-            steps.append(self._step(number, batch, stats, progress))
-        return UpdateResult(steps, list(stats.values()))
+        usable = [s for s in sequences if all(s.logprobs[index] is not None for index in s.sampled)]
+        batches = self._minibatches(usable, seed)
+        observations = Observations()
+        if len(batches) > 1:  # else the one forward pass of training sees the policy as it was
+            self._look(usable, observations)
+        steps = [self._step(n, batch, observations, progress) for n, batch in enumerate(batches)]
+        steps[0].metrics["missing_logprobs"] = len(sequences) - len(usable)
+        return UpdateResult(steps, observations.token_stats())
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """AdamW's moments and step counts by parameter, as tensors that safetensors can hold."""
@@ -110,125 +86,128 @@ class Trainer:
         groups: dict[str, list[TrainingSequence]] = defaultdict(list)
         for sequence in sequences:
             groups[sequence.group_id].append(sequence)
-        count = max(1, min(self._settings.optimizer_steps, len(groups)))
+        parts = max(1, min(self._settings.optimizer_steps, len(groups)))
         batches = []
         for epoch in range(self._settings.epochs):
             order = list(groups)
-            if count > 1:
-                random.Random(f"minibatches/{seed}/{epoch}").shuffle(order)
-            batches += [[s for group in order[part::count] for s in groups[group]] for part in range(count)]
+            random.Random(f"minibatches/{seed}/{epoch}").shuffle(order)
+            batches += [[s for group in order[part::parts] for s in groups[group]] for part in range(parts)]
         return batches
+
+    def _look(self, sequences: Sequence[TrainingSequence], observations: Observations) -> None:
+        """Compute every sampled token's log-probability before any optimiser step."""
+        with torch.no_grad():
+            for row in pack(sequences, self._settings.tokens_per_batch):
+                logprobs, entropies = row_logprobs(self.model, row, self._temperature)
+                observations.add(row, logprobs, entropies, self._reference(row))
+
+    def _reference(self, row: PackedRow) -> Tensor | None:
+        """Log-probabilities under the base model, where a KL term asks for them."""
+        if not self._settings.kl_coefficient:
+            return None
+        with torch.no_grad(), self.model.disable_adapter():
+            return row_logprobs(self.model, row, self._temperature)[0]
 
     def _step(
         self,
         number: int,
         batch: Sequence[TrainingSequence],
-        stats: dict[str, TokenStats],
+        observations: Observations,
         progress: Progress | None,
     ) -> OptimizerStep:
-        clock, settings = time.monotonic(), self._settings
-        rows = list(pack(batch, settings.tokens_per_batch))
-        tokens = sum(len(s.sampled) for s in batch)
-        skipped = _why_skip(batch)
-        totals: dict[str, float] = defaultdict(float)
-        if skipped is None:
-            weights = dict(
-                zip(
-                    map(id, batch),
-                    AGGREGATIONS[settings.aggregation]([len(s.sampled) for s in batch]),
-                    strict=True,
-                )
+        clock = time.monotonic()
+        rows = list(pack(batch, self._settings.tokens_per_batch))
+        tokens = sum(len(sequence.sampled) for sequence in batch)
+        skipped, norm = self._why_skip(batch), math.nan
+        totals: Counter[str] = Counter()
+        weights = self._weights(batch)
+        self._optimizer.zero_grad(set_to_none=True)
+        for done, row in enumerate(rows, start=1):
+            # A skipped step still says what its tokens look like.
+            with torch.no_grad() if skipped else nullcontext():
+                loss = self._loss(row, weights, observations, totals)
+            if not skipped:
+                loss.backward()
+            if progress is not None:
+                progress(done, len(rows))
+        if not skipped:
+            norm = float(
+                torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.max_grad_norm)
             )
-            self._optimizer.zero_grad(set_to_none=True)
-            for done, row in enumerate(rows, start=1):
-                self._backward(row, weights, stats, totals)
-                if progress is not None:
-                    progress(done, len(rows))
-            norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), settings.max_grad_norm))
             if math.isfinite(norm):
                 self._optimizer.step()
             else:
                 skipped = "non_finite_gradient"
-        taken = skipped is None
+        loss_value = totals.pop("loss", 0.0)
         return OptimizerStep(
             number,
-            loss=totals.pop("loss", 0.0) if taken else None,
-            grad_norm=norm if taken else None,
-            learning_rate=settings.learning_rate,
+            loss=None if skipped else loss_value,
+            grad_norm=None if skipped else norm,
+            learning_rate=self._settings.learning_rate,
             skipped=skipped,
-            trajectories=len({s.trajectory_id for s in batch}),
+            trajectories=len({sequence.trajectory_id for sequence in batch}),
             tokens=tokens,
             forward_tokens=sum(len(row.token_ids) for row in rows),
-            metrics={name: total / tokens for name, total in totals.items()} if taken else {},
+            metrics={name: total / tokens for name, total in totals.items()},
             seconds=time.monotonic() - clock,
         )
 
-    def _backward(
+    def _weights(self, batch: Sequence[TrainingSequence]) -> dict[str, float]:
+        """Weight of one token of each trajectory. A trajectory of several segments counts once."""
+        lengths: Counter[str] = Counter()
+        for sequence in batch:
+            lengths[sequence.trajectory_id] += len(sequence.sampled)
+        aggregation = self._settings.aggregation or BY_LOSS[self._settings.loss]
+        weights = token_weights(list(lengths.values()), aggregation, self._settings.constant_length)
+        return dict(zip(lengths, weights, strict=True))
+
+    def _loss(
         self,
         row: PackedRow,
-        weights: dict[int, float],
-        stats: dict[str, TokenStats],
-        totals: dict[str, float],
-    ) -> None:
+        weights: dict[str, float],
+        observations: Observations,
+        totals: Counter[str],
+    ) -> Tensor:
+        """The row's part of the step's loss; adds what there is to report to `totals`."""
         settings = self._settings
         logprobs, entropies = row_logprobs(self.model, row, self._temperature)
         device = logprobs.device
+        if not observations.know(row):
+            observations.add(row, logprobs.detach(), entropies.detach(), self._reference(row))
+        old, reference = observations.recall(row, device)
+        sampler = torch.tensor(row.sampler_logprobs, device=device)
+        advantages = torch.tensor(row.per_token([s.advantage for s in row.sequences]), device=device)
+        sequences = torch.tensor(row.per_token(list(range(len(row.sequences)))), device=device)
+        weight = torch.tensor(row.per_token([weights[s.trajectory_id] for s in row.sequences]), device=device)
 
-        def per_token(values: list[float]) -> Tensor:
-            """One value for each sequence, repeated over its sampled tokens."""
-            repeated = [v for v, s in zip(values, row.sequences, strict=True) for _ in s.sampled]
-            return torch.tensor(repeated, dtype=torch.float32, device=device)
-
-        sampler = torch.tensor([s.logprobs[i] for s in row.sequences for i in s.sampled], device=device)
-        advantages = per_token([s.advantage for s in row.sequences])
-        numbers = per_token([float(n) for n in range(len(row.sequences))]).long()
-        old = self._old_logprobs(row, logprobs.detach(), entropies, sampler, stats)
         clip = Clip(settings.clip_low, settings.clip_high)
-        loss = LOSSES[settings.loss](logprobs, old, advantages, numbers, clip)
-        correction = correction_weights(old, sampler, numbers, settings.correction, settings.correction_bound)
-        weighted = (loss * correction * per_token([weights[id(s)] for s in row.sequences])).sum()
-        weighted.backward()
-        with torch.no_grad():
-            ratio = (logprobs - old).exp()
-            low = (ratio < 1 - settings.clip_low) & (advantages < 0)
-            high = (ratio > 1 + settings.clip_high) & (advantages > 0)
-            totals["loss"] += float(weighted)
-            totals["clip_ratio/low_mean"] += float(low.sum())
-            totals["clip_ratio/high_mean"] += float(high.sum())
-            totals["clip_ratio/region_mean"] += float((low | high).sum())
-            totals["entropy"] += float(entropies.sum())
+        correction = correction_weights(
+            old, sampler, sequences, settings.correction, settings.correction_bound
+        )
+        loss = LOSSES[settings.loss](logprobs, old, advantages, sequences, clip) * correction
+        if reference is not None:
+            kl = ESTIMATORS[settings.kl_estimator](logprobs, reference)
+            loss = loss + settings.kl_coefficient * kl
+            totals["kl"] += float(kl.detach().sum())
+        if settings.entropy_coefficient:
+            loss = loss - settings.entropy_coefficient * entropies
+        total = (loss * weight).sum()
 
-    def _old_logprobs(
-        self,
-        row: PackedRow,
-        logprobs: Tensor,
-        entropies: Tensor,
-        sampler: Tensor,
-        stats: dict[str, TokenStats],
-    ) -> Tensor:
-        """Log-probabilities before the first optimiser step: these, the first time a token is seen."""
-        old, start = [], 0
-        for sequence in row.sequences:
-            sampled = sequence.sampled
-            part = slice(start, start + len(sampled))
-            start += len(sampled)
-            entry = stats.setdefault(sequence.trajectory_id, TokenStats(sequence.trajectory_id))
-            positions = [sequence.offset + index for index in sampled]
-            known = dict(zip(entry.positions, entry.trainer_logprobs, strict=True))
-            if positions[0] not in known:
-                entry.positions += positions
-                entry.trainer_logprobs += logprobs[part].tolist()
-                entry.entropies += entropies[part].tolist()
-                entry.ratios += (logprobs[part] - sampler[part]).exp().tolist()
-                entry.advantages += [sequence.advantage] * len(sampled)
-                known = dict(zip(entry.positions, entry.trainer_logprobs, strict=True))
-            old += [known[position] for position in positions]
-        return torch.tensor(old, device=logprobs.device)
+        ratio = (logprobs.detach() - old).exp()
+        low = (ratio < 1 - clip.low) & (advantages < 0)
+        high = (ratio > 1 + clip.high) & (advantages > 0)
+        totals["loss"] += float(total.detach())
+        totals["clip_ratio/low_mean"] += float(low.sum())
+        totals["clip_ratio/high_mean"] += float(high.sum())
+        totals["clip_ratio/region_mean"] += float((low | high).sum())
+        totals["entropy"] += float(entropies.detach().sum())
+        totals["sampling/importance_sampling_ratio/mean"] += float(correction.sum())
+        return total
 
-
-def _why_skip(batch: Sequence[TrainingSequence]) -> str | None:
-    if not batch:
-        return "no_usable_rollouts"
-    if all(sequence.advantage == 0 for sequence in batch):
-        return "all_advantages_zero"
-    return None
+    def _why_skip(self, batch: Sequence[TrainingSequence]) -> str | None:
+        if not batch:
+            return "no_usable_rollouts"
+        has_other_terms = self._settings.kl_coefficient or self._settings.entropy_coefficient
+        if not has_other_terms and all(sequence.advantage == 0 for sequence in batch):
+            return "all_advantages_zero"
+        return None
