@@ -147,7 +147,8 @@ class _Collection:
         }
         failed = [t for members in failures.values() for t in members]
         tolerated = self.run.config.rollouts.max_exceptions
-        if all(t.stop_reason is StopReason.INFERENCE_ERROR for t in failed) and len(failed) == table.num_rows:
+        unanswered = [t for t in failed if t.stop_reason is StopReason.INFERENCE_ERROR]
+        if len(unanswered) == table.num_rows:
             tolerated = 0  # the sampler itself is broken: nothing here says anything about the policy
         if tolerated is not None and len(failed) > tolerated:
             for key, members in failures.items():

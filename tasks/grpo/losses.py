@@ -1,8 +1,8 @@
 """Surrogate losses by name: values of single tokens, whose weighted sum is minimised.
 
 Each takes log-probabilities under the policy in training (`logprobs`) and under the policy that the update
-started from (`old`), the `advantages`, and the number of the sequence that each token belongs to, all of shape
-(tokens,), and returns (tokens,).
+started from (`old`), the `advantages`, and the number of the sequence that each token belongs to, all of
+shape (tokens,), and returns (tokens,).
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ class Trainer:
         rows = list(pack(batch, self._settings.tokens_per_batch))
         tokens = sum(len(sequence.sampled) for sequence in batch)
         skipped, norm = self._why_skip(batch), math.nan
-        totals: Counter[str] = Counter()
-        weights = self._weights(batch)
+        totals: defaultdict[str, float] = defaultdict(float)
+        weights = self._weights(batch) if batch else {}
         self._optimizer.zero_grad(set_to_none=True)
         for done, row in enumerate(rows, start=1):
             # A skipped step still says what its tokens look like.
@@ -166,7 +166,7 @@ class Trainer:
         row: PackedRow,
         weights: dict[str, float],
         observations: Observations,
-        totals: Counter[str],
+        totals: defaultdict[str, float],
     ) -> Tensor:
         """The row's part of the step's loss; adds what there is to report to `totals`."""
         settings = self._settings
