@@ -79,8 +79,8 @@ def server_command(
         # cannot do: the engine dies of it (gpu_model_runner.py, _bookkeeping_sync; seen with 0.32).
         command.append("--no-enable-chunked-prefill")
         command += ["--max-num-batched-tokens", str(max(settings.max_model_len, 2048))]
-        # Whole blocks are cached between turns: with vLLM's 128 a short conversation is computed anew at every
-        # turn. The kernels ask for a multiple of 32.
+        # Whole blocks are cached between turns: with vLLM's 128 a short conversation is computed anew at
+        # every turn. The kernels ask for a multiple of 32.
         command += ["--block-size", "32"]
     return command
 
