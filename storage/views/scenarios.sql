@@ -1,0 +1,2 @@
+-- A row is a task that a run draws from.
+SELECT * FROM files.scenarios

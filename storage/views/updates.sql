@@ -1,0 +1,2 @@
+-- A row is an optimiser step.
+SELECT * FROM files.updates
