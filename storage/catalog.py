@@ -181,8 +181,7 @@ def _create_macros(connection: DuckDBPyConnection) -> None:
     connection.execute(f"CREATE MACRO stop_reason_names() AS [{reasons}]")
     # Equal rewards, as advantages take them: see tasks/grpo/advantages.py.
     connection.execute(
-        "CREATE MACRO rewards_are_equal(low, high) AS "
-        "high - low <= 1e-6 * greatest(1.0, abs(low), abs(high))"
+        "CREATE MACRO rewards_are_equal(low, high) AS high - low <= 1e-6 * greatest(1.0, abs(low), abs(high))"
     )
 
 
