@@ -1,0 +1,7 @@
+-- rewards are finite or null, never NaN or infinite
+SELECT trajectory_id, reward
+FROM scores
+WHERE
+    run = $run AND step = $step AND split = 'train'
+    AND scorer = $scorer AND NOT isfinite(reward)
+ORDER BY trajectory_id
