@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from storage.errors import StoreError
+from storage.read_only import PROTOCOL, ReadOnlyStores
 from storage.records import FAILURES, StopReason
 from storage.schemas import DATASETS, Dataset
 
@@ -105,19 +106,19 @@ JSON_FILES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 def connect(*stores: str | Path) -> DuckDBPyConnection:
     """An in-memory DuckDB connection with the views over `stores`, told apart by their column `store`.
 
-    It is closed: it reads files inside the stores alone, loads no extension, and its configuration is locked.
-    DuckDB cannot keep `COPY … TO` and `ATTACH` out of a folder that it may read; `storage.reading.read_only`
-    does that, for SQL that comes from elsewhere.
+    It is closed: it reads files of these stores alone, writes none, loads no extension, and its configuration
+    is locked. Tables and views can be made in its memory.
 
     Raises:
-        StoreError: no store is given, or DuckDB cannot read its path.
+        StoreError: no store is given.
     """
     import duckdb
 
     if not stores:
         raise StoreError("No store to connect to was named.")
-    roots = [_checked_root(store) for store in stores]
+    roots = [Path(store).expanduser().absolute() for store in stores]
     connection = duckdb.connect()
+    connection.register_filesystem(ReadOnlyStores(roots))
     connection.execute("SET TimeZone = 'UTC'")
     _create_macros(connection)
     connection.execute("CREATE SCHEMA files")
@@ -128,7 +129,7 @@ def connect(*stores: str | Path) -> DuckDBPyConnection:
     for name in VIEWS:
         connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
         connection.execute(f"COMMENT ON VIEW {name} IS {literal(view_comment(name))}")
-    _close(connection, roots)
+    _close(connection, len(roots))
     return connection
 
 
@@ -194,10 +195,10 @@ def _parquet_relation(dataset: Dataset, roots: list[Path]) -> str:
     )
     reads = [
         f"SELECT {literal(str(root))} AS store, * FROM read_parquet("
-        f"{_glob(root, '/'.join([dataset.name, *(f'{p}=*' for p in partitions), 'data.parquet']))}, "
+        f"{_glob(number, '/'.join([dataset.name, *(f'{p}=*' for p in partitions), 'data.parquet']))}, "
         f"allow_empty = true, hive_partitioning = true, hive_types = {_struct(partitions)}, "
         f"schema = MAP {{{schema}}})"
-        for root in roots
+        for number, root in enumerate(roots)
     ]
     return _typed_union({"store": "VARCHAR", **partitions, **columns}, reads)
 
@@ -205,11 +206,11 @@ def _parquet_relation(dataset: Dataset, roots: list[Path]) -> str:
 def _json_relation(name: str, roots: list[Path]) -> str:
     globs, columns = JSON_FILES[name]
     reads = [
-        f"SELECT {literal(str(root))} AS store, * FROM read_json({_glob(root, glob)}, allow_empty = true, "
+        f"SELECT {literal(str(root))} AS store, * FROM read_json({_glob(number, glob)}, allow_empty = true, "
         f"format = 'unstructured', hive_partitioning = true, columns = {_struct(columns)}, hive_types = "
         + _struct({part: PARTITION_TYPES[part] for part in re.findall(r"(\w+)=\*", glob)})
         + ")"
-        for root in roots
+        for number, root in enumerate(roots)
         for glob in globs
     ]
     return _typed_union({"store": "VARCHAR", **columns}, reads)
@@ -226,27 +227,18 @@ def _struct(types: dict[str, str]) -> str:
     return "{" + ", ".join(f"{literal(name)}: {literal(type_)}" for name, type_ in types.items()) + "}"
 
 
-def _glob(root: Path, pattern: str) -> str:
-    """A glob below `root`, as a SQL string; characters of `root` that globs give a meaning lose it."""
-    return literal(re.sub(r"([\[*?])", r"[\1]", str(root)) + "/" + pattern)
+def _glob(number: int, pattern: str) -> str:
+    return literal(f"{PROTOCOL}://{number}/{pattern}")
 
 
-def _checked_root(store: str | Path) -> Path:
-    root = Path(store).expanduser().absolute()
-    if "\\" in str(root) or any(part.partition("=")[0].lower() in PARTITION_TYPES for part in root.parts):
-        raise StoreError(
-            f"DuckDB cannot read a store at {root}: its path holds a backslash, or a folder named like a "
-            f"partition ({', '.join(f'{name}=…' for name in PARTITION_TYPES)}). Move the store."
-        )
-    return root
-
-
-def _close(connection: DuckDBPyConnection, roots: list[Path]) -> None:
-    """Take away whatever reaches outside `roots`, for good."""
-    folders = ", ".join(literal(f"{root}/") for root in roots)
+def _close(connection: DuckDBPyConnection, stores: int) -> None:
+    """Take away whatever reaches outside the stores, for good."""
+    folders = ", ".join(literal(f"{PROTOCOL}://{number}/") for number in range(stores))
     # Made when a query spills, and removed with the connection.
     spill = Path(tempfile.gettempdir()) / f"rollmill-sql-{uuid.uuid4().hex}"
     for setting, value in {
+        # It goes by a file's time of change, which is too coarse for a file that was replaced a moment ago.
+        "enable_external_file_cache": "false",
         "temp_directory": literal(str(spill)),
         "allowed_directories": f"[{folders}]",
         "autoinstall_known_extensions": "false",
