@@ -120,15 +120,19 @@ class UpdateSettings(Settings):
     of their token means, or a sum divided by a constant length; null is what the loss's paper does."""
     constant_length: PositiveInt | None = None
     """The constant by which each sequence's sum is divided where aggregation is `constant`."""
-    clip_low: float = Field(0.2, gt=0.0, lt=1.0)
+    clip_low: float = Field(default=0.2, gt=0.0, lt=1.0)
     """The importance ratio is clipped below at 1 - clip_low."""
     clip_high: PositiveFloat = 0.28
     """The importance ratio is clipped above at 1 + clip_high."""
-    kl_coefficient: float = Field(0.0, ge=0.0)
+    dual_clip: float | None = Field(default=None, gt=1.0)
+    """Where the advantage is negative, the ratio counts for no more than this; null sets no such bound."""
+    kl_coefficient: float = Field(default=0.0, ge=0.0)
     """Weight of the KL term to the reference policy (the base model with the adapter off)."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of that KL; see docs/grpo.md."""
-    entropy_coefficient: float = Field(0.0, ge=0.0)
+    kl_placement: Literal["loss", "advantage"] = "loss"
+    """Whether the KL estimate is a term of the loss, or taken off each token's advantage."""
+    entropy_coefficient: float = Field(default=0.0, ge=0.0)
     """Weight of an entropy bonus."""
     correction: Literal[
         "none", "truncated_token", "truncated_sequence", "masked_token", "masked_sequence"
@@ -136,12 +140,14 @@ class UpdateSettings(Settings):
     """How the difference between sampler and trainer is corrected by importance weights."""
     correction_bound: PositiveFloat = 2.0
     """Importance weights are truncated, or masked, above this."""
+    correction_low: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Importance weights are raised to this, or masked, below it."""
     max_grad_norm: PositiveFloat = 1.0
     optimizer_steps: PositiveInt = 1
     """Minibatches that a step's trajectories are split into, each with an optimiser step of its own."""
     epochs: PositiveInt = 1
     """Passes over a step's trajectories."""
-    weight_decay: float = Field(0.0, ge=0.0)
+    weight_decay: float = Field(default=0.0, ge=0.0)
     tokens_per_batch: PositiveInt = 4096
     """Tokens that go through the model at once; the result does not depend on it, memory does."""
     gradient_checkpointing: bool = False
@@ -160,6 +166,38 @@ class UpdateSettings(Settings):
                 "constant_length does nothing here: leave it out, or set aggregation to `constant`"
             )
         return self
+
+    @model_validator(mode="after")
+    def _kl_pulls(self) -> UpdateSettings:
+        if self.kl_coefficient == 0:
+            self._refuse_idle("kl_coefficient is 0; raise it", "kl_estimator", "kl_placement")
+        elif self.kl_estimator == "k1" and self.kl_placement == "loss":
+            raise ValueError(
+                "kl_estimator k1 as a term of the loss has a gradient of mean zero, so it only adds noise: "
+                "set kl_placement to `advantage`, or kl_estimator to k2 or k3"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_bind(self) -> UpdateSettings:
+        if self.loss == "reinforce":
+            self._refuse_idle("loss reinforce knows no ratio; choose another", "clip_low", "clip_high")
+        if self.loss in ("reinforce", "cispo"):
+            self._refuse_idle(f"loss {self.loss} has no dual clip; choose another", "dual_clip")
+        if self.correction == "none":
+            self._refuse_idle("correction is none; choose one", "correction_bound", "correction_low")
+        if self.loss == "reinforce" and self.optimizer_steps * self.epochs > 1:
+            raise ValueError(
+                "loss reinforce knows no ratio to the policy that the update started from, so that later "
+                "optimiser steps would be wrong: set optimizer_steps and epochs to 1, or loss to dapo"
+            )
+        return self
+
+    def _refuse_idle(self, why: str, *names: str) -> None:
+        """Refuse settings that were moved from their default but would do nothing."""
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} does nothing here, since {why}, or leave {name} out")
 
 
 class ValidationSettings(Settings):

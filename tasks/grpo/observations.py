@@ -1,14 +1,14 @@
-"""What the policy said of each sampled token before the first optimiser step of an update."""
+"""What was known of each sampled token before the first optimiser step of an update."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
 
 import torch
 from torch import Tensor
 
 from tasks.grpo.batches import PackedRow, TrainingSequence
+from tasks.grpo.objective import Before
 from tasks.grpo.results import TokenStats
 
 Key = tuple[str, int]  # trajectory and offset: one segment
@@ -16,10 +16,13 @@ Key = tuple[str, int]  # trajectory and offset: one segment
 
 @dataclass(frozen=True)
 class _Seen:
+    """Of one segment: its tokens' numbers, each (tokens,) on the CPU."""
+
     sequence: TrainingSequence
-    logprobs: list[float]
-    entropies: list[float]
-    reference: list[float] | None
+    old: Tensor
+    reference: Tensor | None
+    advantages: Tensor
+    entropies: Tensor
 
 
 class Observations:
@@ -31,37 +34,35 @@ class Observations:
     def know(self, row: PackedRow) -> bool:
         return all(_key(sequence) in self._seen for sequence in row.sequences)
 
-    def add(self, row: PackedRow, logprobs: Tensor, entropies: Tensor, reference: Tensor | None) -> None:
+    def add(self, row: PackedRow, before: Before, entropies: Tensor) -> None:
         """Take note of a row; each tensor is (tokens,), over its sampled tokens in order."""
         lengths = [len(sequence.sampled) for sequence in row.sequences]
+        nothing = [None] * len(lengths)
         parts = zip(
             row.sequences,
-            logprobs.split(lengths),
-            entropies.split(lengths),
-            [None] * len(lengths) if reference is None else reference.split(lengths),
+            before.old.cpu().split(lengths),
+            nothing if before.reference is None else before.reference.cpu().split(lengths),
+            before.advantages.cpu().split(lengths),
+            entropies.cpu().split(lengths),
             strict=True,
         )
-        for sequence, of_policy, entropy, of_reference in parts:
-            self._seen[_key(sequence)] = _Seen(
-                sequence,
-                of_policy.tolist(),
-                entropy.tolist(),
-                None if of_reference is None else of_reference.tolist(),
-            )
+        for sequence, *tensors in parts:
+            self._seen[_key(sequence)] = _Seen(sequence, *tensors)
 
-    def recall(self, row: PackedRow, device: torch.device) -> tuple[Tensor, Tensor | None]:
-        """(tokens,) log-probabilities of the policy and, where there are any, of the reference."""
+    def recall(self, row: PackedRow, device: torch.device) -> Before:
+        """What was taken note of, over the row's sampled tokens in order."""
         seen = [self._seen[_key(sequence)] for sequence in row.sequences]
-        logprobs = torch.tensor([value for entry in seen for value in entry.logprobs], device=device)
-        if any(entry.reference is None for entry in seen):
-            return logprobs, None
-        reference = [value for entry in seen for value in entry.reference or ()]
-        return logprobs, torch.tensor(reference, device=device)
+        references = [entry.reference for entry in seen if entry.reference is not None]
+        return Before(
+            old=torch.cat([entry.old for entry in seen]).to(device),
+            reference=torch.cat(references).to(device) if references else None,
+            advantages=torch.cat([entry.advantages for entry in seen]).to(device),
+        )
 
     def token_stats(self) -> list[TokenStats]:
         """One entry for each trajectory, its segments in order."""
         by_trajectory: dict[str, list[_Seen]] = {}
-        for (trajectory_id, _), seen in sorted(self._seen.items(), key=lambda item: item[0][1]):
+        for (trajectory_id, _), seen in sorted(self._seen.items(), key=lambda item: item[0]):
             by_trajectory.setdefault(trajectory_id, []).append(seen)
         return [_stats(trajectory_id, segments) for trajectory_id, segments in by_trajectory.items()]
 
@@ -70,15 +71,14 @@ def _stats(trajectory_id: str, segments: list[_Seen]) -> TokenStats:
     stats = TokenStats(trajectory_id, [], [], None if segments[0].reference is None else [], [], [], [])
     for seen in segments:
         sequence = seen.sequence
+        sampler = torch.tensor(sequence.sampler_logprobs, dtype=seen.old.dtype)
         stats.positions.extend(sequence.offset + index for index in sequence.sampled)
-        stats.trainer_logprobs.extend(seen.logprobs)
-        stats.entropies.extend(seen.entropies)
-        stats.ratios.extend(
-            exp(ours - theirs) for ours, theirs in zip(seen.logprobs, sequence.sampler_logprobs, strict=True)
-        )
-        stats.advantages.extend([sequence.advantage] * len(seen.logprobs))
-        if stats.reference_logprobs is not None:
-            stats.reference_logprobs.extend(seen.reference or ())
+        stats.trainer_logprobs.extend(seen.old.tolist())
+        stats.entropies.extend(seen.entropies.tolist())
+        stats.ratios.extend((seen.old - sampler).exp().tolist())
+        stats.advantages.extend(seen.advantages.tolist())
+        if stats.reference_logprobs is not None and seen.reference is not None:
+            stats.reference_logprobs.extend(seen.reference.tolist())
     return stats
 
 

@@ -15,20 +15,23 @@ from torch import Tensor
 
 from tasks.grpo.aggregation import BY_LOSS, token_weights
 from tasks.grpo.batches import PackedRow, TrainingSequence, pack
-from tasks.grpo.corrections import correction_weights
-from tasks.grpo.kl import ESTIMATORS
-from tasks.grpo.logprobs import row_logprobs
-from tasks.grpo.losses import LOSSES, Clip
+from tasks.grpo.logprobs import row_logprobs, use_packing
+from tasks.grpo.metrics import step_metrics
+from tasks.grpo.objective import Before, token_advantages, token_losses
 from tasks.grpo.observations import Observations
 from tasks.grpo.results import OptimizerStep, UpdateResult
 from tasks.settings import UpdateSettings
 
-BETAS = (0.9, 0.999)
+BETAS = (0.9, 0.999)  # AdamW's own, and TRL's
 Progress = Callable[[int, int], None]
 
 
 class Trainer:
-    """Holds a peft model in training, and its optimiser, from update to update."""
+    """Holds a peft model in training, and its optimiser, from update to update.
+
+    Raises:
+        ValueError: the model cannot be trained on packed rows; see `use_packing`.
+    """
 
     def __init__(self, model: Any, settings: UpdateSettings, *, temperature: float) -> None:
         self.model = model
@@ -40,30 +43,46 @@ class Trainer:
             betas=BETAS,
             weight_decay=settings.weight_decay,
         )
+        use_packing(model)
         if settings.gradient_checkpointing:
             model.enable_input_require_grads()
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.train()
 
     def update(
         self, sequences: Sequence[TrainingSequence], *, seed: int, progress: Progress | None = None
     ) -> UpdateResult:
         """Train on `sequences`. The result is a function of model, optimiser, these and `seed`.
 
-        Sequences that lack a sampler's log-probability leave the loss and are counted.
+        Trajectories that lack a sampler's log-probability leave the loss and are counted; segments in which
+        nothing was sampled have no part in it.
+
+        Args:
+            progress: is called with the rows done and the rows in all.
+
+        Raises:
+            ValueError: a segment comes twice.
         """
-        torch.manual_seed(seed)  # dropout
-        usable = [s for s in sequences if all(s.logprobs[index] is not None for index in s.sampled)]
+        _refuse_doubles(sequences)
+        missing = {s.trajectory_id for s in sequences if not s.has_all_logprobs}
+        usable = [s for s in sequences if s.sampled and s.trajectory_id not in missing]
         batches = self._minibatches(usable, seed)
+        budget = self._settings.tokens_per_batch
+        # With one batch, the forward pass of training itself sees the policy as it was.
+        looks = list(pack(usable, budget)) if len(batches) > 1 else []
+        rows = [list(pack(batch, budget)) for batch in batches]
+        count = _counter(progress, len(looks) + sum(map(len, rows)))
         observations = Observations()
-        if len(batches) > 1:  # else the one forward pass of training sees the policy as it was
-            self._look(usable, observations)
-        steps = [self._step(n, batch, observations, progress) for n, batch in enumerate(batches)]
-        steps[0].metrics["missing_logprobs"] = len(sequences) - len(usable)
+        self.model.train()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)  # dropout
+            self._look(looks, observations, count)
+            steps = [self._step(n, batch, observations, count) for n, batch in enumerate(rows)]
+        steps[0].metrics["missing_logprobs"] = len(missing)
         return UpdateResult(steps, observations.token_stats())
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """AdamW's moments and step counts by parameter, as tensors that safetensors can hold."""
+        """AdamW's moments and step counts by parameter, as tensors that safetensors can hold; empty before
+        the first step."""
         return {
             f"{name}.{key}": value.detach().clone()
             for name, parameter in self._parameters.items()
@@ -76,8 +95,16 @@ class Trainer:
         for key, value in state.items():
             name, _, moment = key.rpartition(".")
             by_parameter[name][moment] = value.clone()
-        if set(by_parameter) != set(self._parameters):
+        if state and set(by_parameter) != set(self._parameters):
             raise ValueError("the optimiser state belongs to other parameters than this adapter's")
+        for name, moments in by_parameter.items():
+            expected = self._parameters[name].shape
+            if moments["exp_avg"].shape != expected:
+                raise ValueError(
+                    f"the optimiser state of {name} has the shape {tuple(moments['exp_avg'].shape)}, "
+                    f"the adapter's {tuple(expected)}: it belongs to an adapter of another rank"
+                )
+        self._optimizer.state.clear()
         for name, moments in by_parameter.items():
             self._optimizer.state[self._parameters[name]] = moments
 
@@ -94,12 +121,20 @@ class Trainer:
             batches += [[s for group in order[part::parts] for s in groups[group]] for part in range(parts)]
         return batches
 
-    def _look(self, sequences: Sequence[TrainingSequence], observations: Observations) -> None:
+    def _look(self, rows: Sequence[PackedRow], observations: Observations, count: Callable[[], None]) -> None:
         """Compute every sampled token's log-probability before any optimiser step."""
         with torch.no_grad():
-            for row in pack(sequences, self._settings.tokens_per_batch):
-                logprobs, entropies = row_logprobs(self.model, row, self._temperature)
-                observations.add(row, logprobs, entropies, self._reference(row))
+            for row in rows:
+                self._observe(row, observations, *row_logprobs(self.model, row, self._temperature))
+                count()
+
+    def _observe(
+        self, row: PackedRow, observations: Observations, logprobs: Tensor, entropies: Tensor
+    ) -> None:
+        old, reference = logprobs.detach(), self._reference(row)
+        given = _on(old, row.per_token([sequence.advantage for sequence in row.sequences]))
+        advantages = token_advantages(given, old, reference, self._settings)
+        observations.add(row, Before(old, reference, advantages), entropies.detach())
 
     def _reference(self, row: PackedRow) -> Tensor | None:
         """Log-probabilities under the base model, where a KL term asks for them."""
@@ -109,48 +144,44 @@ class Trainer:
             return row_logprobs(self.model, row, self._temperature)[0]
 
     def _step(
-        self,
-        number: int,
-        batch: Sequence[TrainingSequence],
-        observations: Observations,
-        progress: Progress | None,
+        self, number: int, rows: Sequence[PackedRow], observations: Observations, count: Callable[[], None]
     ) -> OptimizerStep:
         clock = time.monotonic()
-        rows = list(pack(batch, self._settings.tokens_per_batch))
-        tokens = sum(len(sequence.sampled) for sequence in batch)
-        skipped, norm = self._why_skip(batch), math.nan
-        totals: defaultdict[str, float] = defaultdict(float)
+        batch = [sequence for row in rows for sequence in row.sequences]
+        skipped, loss, norm = self._why_skip(batch), 0.0, math.nan
         weights = self._weights(batch) if batch else {}
-        self._optimizer.zero_grad(set_to_none=True)
-        for done, row in enumerate(rows, start=1):
+        seen: defaultdict[str, list[Tensor]] = defaultdict(list)
+        for row in rows:
             # A skipped step still says what its tokens look like.
             with torch.no_grad() if skipped else nullcontext():
-                loss = self._loss(row, weights, observations, totals)
+                row_loss = self._loss(row, weights, observations, seen)
             if not skipped:
-                loss.backward()
-            if progress is not None:
-                progress(done, len(rows))
+                row_loss.backward()
+            loss += float(row_loss.detach())
+            count()
         if not skipped:
-            norm = float(
-                torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.max_grad_norm)
-            )
-            if math.isfinite(norm):
-                self._optimizer.step()
-            else:
-                skipped = "non_finite_gradient"
-        loss_value = totals.pop("loss", 0.0)
+            norm = self._apply_gradients()
+            skipped = None if math.isfinite(norm) else "non_finite_gradient"
         return OptimizerStep(
             number,
-            loss=None if skipped else loss_value,
+            loss=None if skipped else loss,
             grad_norm=None if skipped else norm,
             learning_rate=self._settings.learning_rate,
             skipped=skipped,
             trajectories=len({sequence.trajectory_id for sequence in batch}),
-            tokens=tokens,
+            tokens=sum(len(sequence.sampled) for sequence in batch),
             forward_tokens=sum(len(row.token_ids) for row in rows),
-            metrics={name: total / tokens for name, total in totals.items()},
+            metrics=step_metrics({name: torch.cat(parts) for name, parts in seen.items()}),
             seconds=time.monotonic() - clock,
         )
+
+    def _apply_gradients(self) -> float:
+        """Clip, and step if they are finite; returns their norm before clipping, and leaves none behind."""
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.max_grad_norm))
+        if math.isfinite(norm):
+            self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norm
 
     def _weights(self, batch: Sequence[TrainingSequence]) -> dict[str, float]:
         """Weight of one token of each trajectory. A trajectory of several segments counts once."""
@@ -166,43 +197,28 @@ class Trainer:
         row: PackedRow,
         weights: dict[str, float],
         observations: Observations,
-        totals: defaultdict[str, float],
+        seen: defaultdict[str, list[Tensor]],
     ) -> Tensor:
-        """The row's part of the step's loss; adds what there is to report to `totals`."""
+        """The row's part of the step's loss; adds what there is to report of its tokens to `seen`."""
         settings = self._settings
-        logprobs, entropies = row_logprobs(self.model, row, self._temperature)
-        device = logprobs.device
-        if not observations.know(row):
-            observations.add(row, logprobs.detach(), entropies.detach(), self._reference(row))
-        old, reference = observations.recall(row, device)
-        sampler = torch.tensor(row.sampler_logprobs, device=device)
-        advantages = torch.tensor(row.per_token([s.advantage for s in row.sequences]), device=device)
-        sequences = torch.tensor(row.per_token(list(range(len(row.sequences)))), device=device)
-        weight = torch.tensor(row.per_token([weights[s.trajectory_id] for s in row.sequences]), device=device)
-
-        clip = Clip(settings.clip_low, settings.clip_high)
-        correction = correction_weights(
-            old, sampler, sequences, settings.correction, settings.correction_bound
+        logprobs, entropies = row_logprobs(
+            self.model, row, self._temperature, entropy_gradient=settings.entropy_coefficient > 0
         )
-        loss = LOSSES[settings.loss](logprobs, old, advantages, sequences, clip) * correction
-        if reference is not None:
-            kl = ESTIMATORS[settings.kl_estimator](logprobs, reference)
-            loss = loss + settings.kl_coefficient * kl
-            totals["kl"] += float(kl.detach().sum())
-        if settings.entropy_coefficient:
-            loss = loss - settings.entropy_coefficient * entropies
-        total = (loss * weight).sum()
-
-        ratio = (logprobs.detach() - old).exp()
-        low = (ratio < 1 - clip.low) & (advantages < 0)
-        high = (ratio > 1 + clip.high) & (advantages > 0)
-        totals["loss"] += float(total.detach())
-        totals["clip_ratio/low_mean"] += float(low.sum())
-        totals["clip_ratio/high_mean"] += float(high.sum())
-        totals["clip_ratio/region_mean"] += float((low | high).sum())
-        totals["entropy"] += float(entropies.detach().sum())
-        totals["sampling/importance_sampling_ratio/mean"] += float(correction.sum())
-        return total
+        if not observations.know(row):
+            self._observe(row, observations, logprobs, entropies)
+        losses, of_tokens = token_losses(
+            logprobs,
+            entropies,
+            sampler=_on(logprobs, row.sampler_logprobs),
+            sequences=torch.tensor(row.per_token(range(len(row.sequences))), device=logprobs.device),
+            before=observations.recall(row, logprobs.device),
+            settings=settings,
+        )
+        for name, values in of_tokens.items():
+            seen[name].append(values)
+        return (
+            losses * _on(logprobs, row.per_token([weights[s.trajectory_id] for s in row.sequences]))
+        ).sum()
 
     def _why_skip(self, batch: Sequence[TrainingSequence]) -> str | None:
         if not batch:
@@ -211,3 +227,27 @@ class Trainer:
         if not has_other_terms and all(sequence.advantage == 0 for sequence in batch):
             return "all_advantages_zero"
         return None
+
+
+def _on(like: Tensor, values: Sequence[float]) -> Tensor:
+    """(tokens,) `values` in the type and on the device of `like`."""
+    return torch.tensor(values, dtype=like.dtype, device=like.device)
+
+
+def _counter(progress: Progress | None, total: int) -> Callable[[], None]:
+    """Counts one more row done each time it is called."""
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    return count
+
+
+def _refuse_doubles(sequences: Sequence[TrainingSequence]) -> None:
+    found = Counter((sequence.trajectory_id, sequence.offset) for sequence in sequences)
+    if doubles := [key for key, times in found.items() if times > 1]:
+        raise ValueError(f"{len(doubles)} segments came twice, such as {doubles[0]} (trajectory, offset)")

@@ -9,24 +9,22 @@ import torch
 from tasks.grpo.trainer import Trainer
 from tasks.settings import UpdateSettings
 from tests.grpo import reference
-from tests.grpo.conftest import make_sequence
-
-NO_CLIP_NORM = 1e9
+from tests.grpo.conftest import assert_same_gradients, make_sequence, update
 
 
-def update(model, batch, *, temperature=1.0, seed=0, **settings):
-    """Run an update with the gradients left as they are; returns its result and the gradients."""
-    model = copy.deepcopy(model)
-    given = {"max_grad_norm": NO_CLIP_NORM, "correction": "none", **settings}
-    trainer = Trainer(model, UpdateSettings(**given), temperature=temperature)
-    result = trainer.update(batch, seed=seed)
-    return result, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, trainer
+def assert_equals_reference(policy, batch, expected, **settings):
+    theirs, norm = reference.gradients(policy, expected)
+    result, ours, _ = update(policy, batch, **settings)
+    [step] = result.steps
+    assert step.loss == pytest.approx(expected.item(), abs=1e-6)
+    assert step.grad_norm == pytest.approx(norm, rel=1e-6)
+    assert_same_gradients(ours, theirs)
+    return result
 
 
-def assert_same_gradients(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name, gradient in ours.items():
-        torch.testing.assert_close(gradient, theirs[name], atol=1e-6, rtol=1e-4)
+def base_logprobs(policy, batch):
+    with policy.disable_adapter():
+        return {s.trajectory_id: reference.token_logprobs(policy, s).detach() for s in batch}
 
 
 @pytest.mark.parametrize(
@@ -42,130 +40,98 @@ def assert_same_gradients(ours, theirs):
 )
 def test_each_loss_equals_its_paper(policy, batch, name, aggregation, constant):
     expected = reference.loss(policy, batch, name=name, aggregation=aggregation, constant=constant)
-    theirs, norm = reference.gradients(policy, expected)
-    result, ours, _ = update(policy, batch, loss=name, constant_length=constant)
-    assert result.steps[0].loss == pytest.approx(float(expected), abs=1e-6)
-    assert result.steps[0].grad_norm == pytest.approx(norm, rel=1e-4)
-    assert_same_gradients(ours, theirs)
+    assert_equals_reference(policy, batch, expected, loss=name, constant_length=constant)
 
 
-@pytest.mark.parametrize("budget", [1, 16, 4096])
-def test_the_row_budget_changes_nothing(policy, batch, budget):
-    """L2 (prime-rl 2562, TRL 2647, verl 3332): the same sequences, cut differently."""
-    whole, theirs, _ = update(policy, batch)
-    cut, ours, _ = update(policy, batch, tokens_per_batch=budget)
-    assert cut.steps[0].loss == pytest.approx(whole.steps[0].loss, abs=1e-6)
-    assert_same_gradients(ours, theirs)
-
-
-def test_nothing_leaks_between_packed_sequences(policy, batch):
-    together, *_ = update(policy, batch)
-    alone = {s.trajectory_id: update(policy, [s])[0].token_stats[0] for s in batch}
-    for stats in together.token_stats:
-        assert stats.trainer_logprobs == pytest.approx(alone[stats.trajectory_id].trainer_logprobs, abs=1e-5)
-        expected = reference.token_logprobs(
-            policy, next(s for s in batch if s.trajectory_id == stats.trajectory_id)
-        )
-        assert stats.trainer_logprobs == pytest.approx(expected.tolist(), abs=1e-5)
-
-
-def test_a_shared_prompt_is_computed_once(policy):
-    group = [make_sequence(str(n), "g", prompt=range(100, 150), turns=((20 + n,),)) for n in range(4)]
-    result, *_ = update(policy, group)
-    assert result.steps[0].forward_tokens == 50 + 4
-
-
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_the_kl_term_equals_its_formula_and_has_a_gradient(policy, batch, estimator):
-    """L4 (SkyRL 1353): a KL term whose gradient was zero."""
-    quiet = [replace(s, advantage=0.0) for s in batch]
-    with policy.disable_adapter():
-        base = {s.trajectory_id: reference.token_logprobs(policy, s).detach() for s in quiet}
-    expected = reference.loss(policy, quiet, kl=0.3, estimator=estimator, reference=base)
-    theirs, norm = reference.gradients(policy, expected)
-    result, ours, _ = update(policy, quiet, kl_coefficient=0.3, kl_estimator=estimator)
-    assert norm > 1e-4
-    assert result.steps[0].loss == pytest.approx(float(expected), abs=1e-6)
-    assert_same_gradients(ours, theirs)
-    assert result.token_stats[0].reference_logprobs == pytest.approx(base["a"].tolist(), abs=1e-5)
-
-
-def test_truncated_correction_weighs_tokens(policy, batch):
-    expected = reference.loss(policy, batch, bound=2.0)
-    theirs, _ = reference.gradients(policy, expected)
-    result, ours, _ = update(policy, batch, correction="truncated_token", correction_bound=2.0)
-    assert result.steps[0].loss == pytest.approx(float(expected), abs=1e-5)
-    assert_same_gradients(ours, theirs)
-
-
-def test_later_optimiser_steps_compare_with_the_policy_before_the_first(policy, batch):
-    before = {s.trajectory_id: reference.token_logprobs(policy, s).detach() for s in batch}
-    result, *_ = update(policy, batch, epochs=2, learning_rate=1e-2)
-    stored = {stats.trajectory_id: stats.trainer_logprobs for stats in result.token_stats}
-    for name, logprobs in before.items():
-        assert stored[name] == pytest.approx(logprobs.tolist(), abs=1e-5)
-    # The second step's loss is that of the first step's weights against these log-probabilities.
-    once, _, after_one = update(policy, batch, epochs=1, learning_rate=1e-2)
-    expected = reference.loss(after_one.model, batch, old=before)
-    assert result.steps[1].loss == pytest.approx(float(expected), abs=1e-5)
-    assert result.steps[1].loss != pytest.approx(once.steps[0].loss, abs=1e-3)
-
-
-def test_temperature_is_applied_by_the_trainer(policy, batch):
-    """L5 (TRL 4159, 6789): with the sampler's temperature the first ratio is 1 on every token."""
-    sampled = []
-    for sequence in batch:
-        found = iter(reference.token_logprobs(policy, sequence, temperature=0.7).tolist())
-        logprobs = tuple(next(found) if m else None for m in sequence.mask)
-        sampled.append(replace(sequence, logprobs=logprobs))
-    result, *_ = update(policy, sampled, temperature=0.7)
-    for stats in result.token_stats:
-        assert stats.ratios == pytest.approx([1.0] * len(stats.ratios), abs=1e-5)
-
-
-def test_only_sampled_tokens_carry_an_advantage(policy):
-    """L7 (SkyRL 1507): a three-turn trajectory with the tool's text between."""
-    sequence = make_sequence(
-        "x", turns=((20,), (21, 22), (23,)), between=(30, 31, 32), advantage=0.5, offset=7
+@pytest.mark.parametrize(("estimator", "placement"), [("k2", "loss"), ("k3", "loss"), ("k1", "advantage")])
+def test_the_kl_term_equals_its_formula(policy, batch, estimator, placement):
+    base = base_logprobs(policy, batch)
+    expected = reference.loss(policy, batch, kl=0.3, estimator=estimator, placement=placement, reference=base)
+    result = assert_equals_reference(
+        policy, batch, expected, kl_coefficient=0.3, kl_estimator=estimator, kl_placement=placement
     )
-    result, *_ = update(policy, [sequence])
-    [stats] = result.token_stats
-    assert stats.positions == [7 + i for i, m in enumerate(sequence.mask) if m]
-    assert stats.advantages == [0.5] * 4
+    stats = result.token_stats[0]
+    assert stats.reference_logprobs == pytest.approx(base["a"].tolist(), abs=1e-6)
+    taken = [0.3 * (p - r) for p, r in zip(stats.trainer_logprobs, stats.reference_logprobs, strict=True)]
+    carried = [batch[0].advantage - (kl if placement == "advantage" else 0) for kl in taken]
+    assert stats.advantages == pytest.approx(carried, abs=1e-6)
 
 
-def test_a_missing_logprob_takes_its_trajectory_out(policy, batch):
-    """L6 (TRL 5001)."""
-    holed = replace(batch[0], logprobs=tuple([None] * len(batch[0].mask)))
-    result, ours, _ = update(policy, [holed, *batch[1:]])
-    _, theirs, _ = update(policy, batch[1:])
-    assert result.steps[0].metrics["missing_logprobs"] == 1
-    assert result.steps[0].trajectories == 3
+@pytest.mark.parametrize("kind", ["truncated_token", "truncated_sequence", "masked_token", "masked_sequence"])
+def test_each_correction_weighs_tokens(policy, batch, kind):
+    near = [_sampled_near(policy, s) for s in batch]
+    bounds = (1.2, 0.9)
+    expected = reference.loss(policy, near, kind=kind, bounds=bounds)
+    assert expected.item() != pytest.approx(reference.loss(policy, near).item(), abs=1e-4)
+    assert_equals_reference(
+        policy, near, expected, correction=kind, correction_bound=bounds[0], correction_low=bounds[1]
+    )
+
+
+def _sampled_near(policy, sequence):
+    """The sequence as a sampler close to the policy reports it, some weights in and some out of bounds."""
+    found = reference.token_logprobs(policy, sequence).tolist()
+    noise = iter([0.05, -0.3, 0.02, 0.4] * len(found))
+    values = iter(found)
+    logprobs = tuple(next(values) + next(noise) if m else None for m in sequence.mask)
+    return replace(sequence, logprobs=logprobs)
+
+
+def test_the_entropy_bonus_has_its_gradient(policy, batch):
+    expected = reference.loss(policy, batch, entropy=0.1)
+    assert_equals_reference(policy, batch, expected, entropy_coefficient=0.1)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo"])
+def test_later_optimiser_steps_compare_with_the_policy_before_the_first(policy, batch, name):
+    before = {s.trajectory_id: reference.token_logprobs(policy, s).detach() for s in batch}
+    result, ours, _ = update(policy, batch, loss=name, epochs=2, learning_rate=1e-2)
+    stored = {stats.trajectory_id: stats.trainer_logprobs for stats in result.token_stats}
+    for trajectory, logprobs in before.items():
+        assert stored[trajectory] == pytest.approx(logprobs.tolist(), abs=1e-6)
+    # The second step's loss is that of the first step's weights against these log-probabilities.
+    _, _, after_one = update(policy, batch, loss=name, epochs=1, learning_rate=1e-2)
+    expected = reference.loss(
+        after_one.model, batch, name=name, aggregation="token" if name == "cispo" else "sequence", old=before
+    )
+    theirs, _ = reference.gradients(after_one.model, expected)
+    assert result.steps[1].loss == pytest.approx(expected.item(), abs=1e-6)
     assert_same_gradients(ours, theirs)
+    assert result.steps[1].metrics["clip_ratio/region_mean"] > 0 or name == "gspo"
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda batch: [], "no_usable_rollouts"),
-        (lambda batch: [replace(s, advantage=0.0) for s in batch], "all_advantages_zero"),
-    ],
-)
-def test_a_batch_with_nothing_to_learn_is_skipped_with_its_reason(policy, batch, make, reason):
-    """L1, T6 (TRL 6369, prime-rl 1596): finite, counted, and nothing moves."""
-    before = {n: p.clone() for n, p in policy.named_parameters()}
-    result, gradients, trainer = update(policy, make(batch))
-    assert (result.steps[0].skipped, result.steps[0].loss) == (reason, None)
-    assert not gradients
-    assert not trainer.optimizer_state()
-    assert all(torch.equal(before[n], p) for n, p in trainer.model.named_parameters())
+def test_minibatches_hold_whole_groups_and_are_normalised_by_themselves(policy, batch):
+    result, *_ = update(policy, batch, optimizer_steps=2, learning_rate=1e-12)
+    assert [step.trajectories for step in result.steps] == [2, 2]
+    halves = {round(reference.loss(policy, half).item(), 8) for half in (batch[:2], batch[2:])}
+    assert {round(step.loss, 8) for step in result.steps} == halves
+
+
+def test_segments_of_a_trajectory_count_as_one_sequence(policy):
+    whole = make_sequence("a", turns=((20, 21),), advantage=1.0)
+    later = make_sequence("a", prompt=(60, 61), turns=((22, 23, 24, 25),), advantage=1.0, offset=5)
+    other = make_sequence("b", turns=((30,),), advantage=-1.0)
+    result, *_ = update(policy, [whole, later, other], loss="grpo")
+    values = [torch.cat([-torch.ones(2), -torch.ones(4)]), torch.ones(1)]
+    assert result.steps[0].loss == pytest.approx(reference.aggregate(values, "sequence").item(), abs=1e-6)
+    assert result.steps[0].trajectories == 2
+    [stats, _] = result.token_stats
+    assert stats.positions == [3, 4, 7, 8, 9, 10]
+
+
+def test_gradient_checkpointing_changes_nothing(policy, batch):
+    _, theirs, _ = update(policy, batch)
+    _, ours, _ = update(policy, batch, gradient_checkpointing=True)
+    assert_same_gradients(ours, theirs)
 
 
 def test_a_gradient_that_is_not_finite_is_skipped(policy, batch):
-    poisoned = replace(batch[0], advantage=float("inf"))
-    result, _, trainer = update(policy, [poisoned, *batch[1:]])
+    poisoned = replace(batch[0], advantage=1e308)
+    before = copy.deepcopy(policy.state_dict())
+    result, _, trainer = update(policy, [poisoned, *batch[1:]], loss="dr_grpo", constant_length=1)
     assert result.steps[0].skipped == "non_finite_gradient"
     assert not trainer.optimizer_state()
+    assert all(torch.equal(before[name], value) for name, value in trainer.model.state_dict().items())
 
 
 def test_an_update_repeats_itself_and_goes_on_from_its_stored_state(policy, batch):
@@ -183,7 +149,36 @@ def test_an_update_repeats_itself_and_goes_on_from_its_stored_state(policy, batc
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
-def test_state_of_other_parameters_is_refused(policy):
-    trainer = Trainer(policy, UpdateSettings(), temperature=1.0)
+def test_a_fresh_state_can_be_loaded(policy, batch):
+    _, _, trainer = update(policy, batch)
+    trainer.load_optimizer_state({})
+    assert not trainer.optimizer_state()
+
+
+def test_state_of_other_parameters_is_refused(policy, batch):
+    _, _, trainer = update(policy, batch)
+    state = trainer.optimizer_state()
     with pytest.raises(ValueError, match="other parameters"):
         trainer.load_optimizer_state({"other.exp_avg": torch.zeros(1)})
+    with pytest.raises(ValueError, match="another rank"):
+        trainer.load_optimizer_state({n: v[..., :1] if v.dim() else v for n, v in state.items()})
+
+
+def test_the_callers_random_numbers_are_not_touched(policy, batch):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    update(policy, batch)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_segment_that_comes_twice_is_refused(policy, batch):
+    with pytest.raises(ValueError, match="came twice"):
+        update(policy, [*batch, batch[0]])
+
+
+def test_progress_counts_rows_over_all_optimiser_steps(policy, batch):
+    seen = []
+    trainer = Trainer(policy, UpdateSettings(epochs=2), temperature=1.0)
+    trainer.update(batch, seed=0, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(n, 6) for n in range(1, 7)]  # a look at two rows, and two passes over them
