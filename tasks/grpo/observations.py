@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tasks.grpo.batches import PackedRow, TrainingSequence
 from tasks.grpo.objective import Before
+from tasks.grpo.processes import gather
 from tasks.grpo.results import TokenStats
 
 Key = tuple[str, int]  # trajectory and offset: one segment
@@ -58,6 +59,11 @@ class Observations:
             reference=torch.cat(references).to(device) if references else None,
             advantages=torch.cat([entry.advantages for entry in seen]).to(device),
         )
+
+    def share(self) -> None:
+        """Let every process know what each of them has seen."""
+        for seen in gather(self._seen):
+            self._seen.update(seen)
 
     def token_stats(self) -> list[TokenStats]:
         """One entry for each trajectory, its segments in order."""

@@ -19,6 +19,7 @@ from tasks.grpo.logprobs import row_logprobs, use_packing
 from tasks.grpo.metrics import step_metrics
 from tasks.grpo.objective import Before, token_advantages, token_losses
 from tasks.grpo.observations import Observations
+from tasks.grpo.processes import gather, own_share, sum_gradients
 from tasks.grpo.results import OptimizerStep, UpdateResult
 from tasks.settings import UpdateSettings
 
@@ -57,7 +58,7 @@ class Trainer:
         nothing was sampled have no part in it.
 
         Args:
-            progress: is called with the rows done and the rows in all.
+            progress: is called with the rows done and the rows in all, those of this process.
 
         Raises:
             ValueError: a segment comes twice.
@@ -70,7 +71,7 @@ class Trainer:
         # With one batch, the forward pass of training itself sees the policy as it was.
         looks = list(pack(usable, budget)) if len(batches) > 1 else []
         rows = [list(pack(batch, budget)) for batch in batches]
-        count = _counter(progress, len(looks) + sum(map(len, rows)))
+        count = _counter(progress, sum(len(own_share(part)) for part in (looks, *rows)))
         observations = Observations()
         self.model.train()
         with torch.random.fork_rng():
@@ -124,9 +125,10 @@ class Trainer:
     def _look(self, rows: Sequence[PackedRow], observations: Observations, count: Callable[[], None]) -> None:
         """Compute every sampled token's log-probability before any optimiser step."""
         with torch.no_grad():
-            for row in rows:
+            for row in own_share(rows):
                 self._observe(row, observations, *row_logprobs(self.model, row, self._temperature))
                 count()
+        observations.share()
 
     def _observe(
         self, row: PackedRow, observations: Observations, logprobs: Tensor, entropies: Tensor
@@ -151,7 +153,7 @@ class Trainer:
         skipped, loss, norm = self._why_skip(batch), 0.0, math.nan
         weights = self._weights(batch) if batch else {}
         seen: defaultdict[str, list[Tensor]] = defaultdict(list)
-        for row in rows:
+        for row in own_share(rows):
             # A skipped step still says what its tokens look like.
             with torch.no_grad() if skipped else nullcontext():
                 row_loss = self._loss(row, weights, observations, seen)
@@ -159,6 +161,8 @@ class Trainer:
                 row_loss.backward()
             loss += float(row_loss.detach())
             count()
+        loss = sum(gather(loss))
+        observations.share()
         if not skipped:
             norm = self._apply_gradients()
             skipped = None if math.isfinite(norm) else "non_finite_gradient"
@@ -171,12 +175,13 @@ class Trainer:
             trajectories=len({sequence.trajectory_id for sequence in batch}),
             tokens=sum(len(sequence.sampled) for sequence in batch),
             forward_tokens=sum(len(row.token_ids) for row in rows),
-            metrics=step_metrics({name: torch.cat(parts) for name, parts in seen.items()}),
+            metrics=step_metrics(_together(seen)),
             seconds=time.monotonic() - clock,
         )
 
     def _apply_gradients(self) -> float:
-        """Clip, and step if they are finite; returns their norm before clipping, and leaves none behind."""
+        """Sum, clip, and step if they are finite; leaves none behind. Returns their norm before clipping."""
+        sum_gradients(self._parameters.values())
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.max_grad_norm))
         if math.isfinite(norm):
             self._optimizer.step()
@@ -232,6 +237,13 @@ class Trainer:
 def _on(like: Tensor, values: Sequence[float]) -> Tensor:
     """(tokens,) `values` in the type and on the device of `like`."""
     return torch.tensor(values, dtype=like.dtype, device=like.device)
+
+
+def _together(seen: dict[str, list[Tensor]]) -> dict[str, Tensor]:
+    """(tokens,) each: what was seen of all tokens, by all processes."""
+    shares = gather({name: torch.cat(parts).cpu() for name, parts in seen.items()})
+    names = dict.fromkeys(name for share in shares for name in share)
+    return {name: torch.cat([share[name] for share in shares if name in share]) for name in names}
 
 
 def _counter(progress: Progress | None, total: int) -> Callable[[], None]:
