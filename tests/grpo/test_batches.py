@@ -11,7 +11,7 @@ from tasks.grpo.attention import dense_mask, packed_attention
 from tasks.grpo.batches import Layout, TrainingSequence, pack
 from tasks.grpo.logprobs import use_packing
 from tests.grpo import reference
-from tests.grpo.conftest import make_sequence, update
+from tests.grpo.policies import make_sequence, update
 
 
 def test_nothing_leaks_between_packed_sequences(policy, batch):

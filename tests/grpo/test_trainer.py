@@ -9,7 +9,7 @@ import torch
 from tasks.grpo.trainer import Trainer
 from tasks.settings import UpdateSettings
 from tests.grpo import reference
-from tests.grpo.conftest import assert_same_gradients, make_sequence, update
+from tests.grpo.policies import assert_same_gradients, make_sequence, update
 
 
 def assert_equals_reference(policy, batch, expected, **settings):
