@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -77,31 +76,56 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, options: 
     """(heads, length, size) each."""
     if len(layout.suffixes) == 1:
         return _causal(query, key, value, options)
-    prefix = layout.prefix
-    suffix_query, suffix_key, suffix_value = (_suffixes(x, layout) for x in (query, key, value))
-    longest = suffix_query.shape[2]
-    seen = torch.ones(longest, prefix + longest, dtype=torch.bool, device=query.device).tril(prefix)
-    found = scaled_dot_product_attention(
-        suffix_query, _behind(key, prefix, suffix_key), _behind(value, prefix, suffix_value), seen, **options
+    # Split, not sliced: the gradient of a slice is a tensor of zeros as large as the whole.
+    parts = [layout.prefix, sum(layout.suffixes)]
+    (query, *of_query), (key, *of_key), (value, *of_value) = (
+        x.split(parts, dim=1) for x in (query, key, value)
     )
-    of_prefix = _causal(query[:, :prefix], key[:, :prefix], value[:, :prefix], options)
-    of_suffixes = [found[n, :, :length] for n, length in enumerate(layout.suffixes)]
-    return torch.cat([of_prefix, *of_suffixes], dim=1)
+    of_prefix = _causal(query, key, value, options)
+    padding = _Padding(layout.suffixes, query.device)
+    suffix_query = padding.add(*of_query)
+    longest = suffix_query.shape[2]
+    seen = torch.ones(longest, layout.prefix + longest, dtype=torch.bool, device=query.device)
+    of_suffixes = scaled_dot_product_attention(
+        suffix_query,
+        _behind(key, padding.add(*of_key)),
+        _behind(value, padding.add(*of_value)),
+        seen.tril(layout.prefix),
+        **options,
+    )
+    return torch.cat([of_prefix, padding.remove(of_suffixes)], dim=1)
 
 
 def _causal(query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]) -> Tensor:
     return scaled_dot_product_attention(query[None], key[None], value[None], is_causal=True, **options)[0]
 
 
-def _suffixes(x: Tensor, layout: Layout) -> Tensor:
-    """(suffixes, heads, longest, size) of (heads, length, size), padded on the right."""
-    parts = x[:, layout.prefix :].transpose(0, 1).split(list(layout.suffixes))
-    return pad_sequence(list(parts), batch_first=True).transpose(1, 2)
-
-
-def _behind(x: Tensor, prefix: int, suffixes: Tensor) -> Tensor:
+def _behind(prefix: Tensor, suffixes: Tensor) -> Tensor:
     """(suffixes, heads, prefix + longest, size): the prefix in front of every suffix."""
-    return torch.cat([x[:, :prefix].expand(len(suffixes), -1, -1, -1), suffixes], dim=2)
+    return torch.cat([prefix.expand(len(suffixes), -1, -1, -1), suffixes], dim=2)
+
+
+class _Padding:
+    """Turns suffixes end to end, (heads, tokens, size), into (suffixes, heads, longest, size), and back."""
+
+    def __init__(self, lengths: tuple[int, ...], device: torch.device) -> None:
+        self._shape = len(lengths), max(lengths)
+        self._is_none = min(lengths) == max(lengths)
+        length = torch.tensor(lengths, device=device)[:, None]
+        column = torch.arange(max(lengths), device=device)[None, :]
+        # Padding repeats a suffix's last token, which is as good as any.
+        self._take = (length.cumsum(0) - length + column.minimum(length - 1)).flatten()
+        self._keep = (column < length).flatten().nonzero()[:, 0]
+
+    def add(self, x: Tensor) -> Tensor:
+        tokens = x.transpose(0, 1)
+        tokens = tokens if self._is_none else tokens.index_select(0, self._take)
+        return tokens.reshape(*self._shape, *tokens.shape[1:]).transpose(1, 2)
+
+    def remove(self, x: Tensor) -> Tensor:
+        tokens = x.transpose(1, 2).flatten(0, 1)
+        tokens = tokens if self._is_none else tokens.index_select(0, self._keep)
+        return tokens.transpose(0, 1)
 
 
 AttentionInterface.register(NAME, packed_attention)

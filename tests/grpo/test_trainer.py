@@ -182,3 +182,24 @@ def test_progress_counts_rows_over_all_optimiser_steps(policy, batch):
     trainer = Trainer(policy, UpdateSettings(epochs=2), temperature=1.0)
     trainer.update(batch, seed=0, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(n, 6) for n in range(1, 7)]  # a look at two rows, and two passes over them
+
+
+def test_a_bfloat16_base_trains_its_float32_adapter(policy, batch):
+    """Compute type of the base, master weights of the adapter; gradients as in float64, only coarser."""
+    _, exact, _ = update(policy, batch)
+    narrow = copy.deepcopy(policy)
+    for name, parameter in narrow.named_parameters():
+        parameter.data = parameter.data.to(torch.float32 if "lora" in name else torch.bfloat16)
+    result, ours, trainer = update(narrow, batch, learning_rate=1e-3)
+    assert result.steps[0].skipped is None
+    for name, gradient in ours.items():
+        assert gradient.dtype == torch.float32
+        apart = (gradient.double() - exact[name]).norm() / exact[name].norm()
+        assert apart < 0.1, name
+    changed = [
+        name
+        for name, p in trainer.model.named_parameters()
+        if not torch.equal(p, dict(narrow.named_parameters())[name])
+    ]
+    assert changed
+    assert all("lora" in name for name in changed)
