@@ -68,8 +68,9 @@ class Trainer:
         usable = [s for s in sequences if s.sampled and s.trajectory_id not in missing]
         batches = self._minibatches(usable, seed)
         budget = self._settings.tokens_per_batch
-        # With one batch, the forward pass of training itself sees the policy as it was.
-        looks = list(pack(usable, budget)) if len(batches) > 1 else []
+        # The first minibatch is seen as the policy was by the forward pass of training itself.
+        first = {id(sequence) for sequence in batches[0]}
+        looks = list(pack((s for s in usable if id(s) not in first), budget))
         rows = [list(pack(batch, budget)) for batch in batches]
         count = _counter(progress, sum(len(own_share(part)) for part in (looks, *rows)))
         observations = Observations()

@@ -107,6 +107,14 @@ def test_minibatches_hold_whole_groups_and_are_normalised_by_themselves(policy, 
     assert {round(step.loss, 8) for step in result.steps} == halves
 
 
+def test_every_minibatch_compares_with_the_policy_before_the_first(policy, batch):
+    before = {s.trajectory_id: reference.token_logprobs(policy, s).tolist() for s in batch}
+    result, *_ = update(policy, batch, optimizer_steps=2, learning_rate=1e-2)
+    assert len(result.steps) == 2
+    for stats in result.token_stats:
+        assert stats.trainer_logprobs == pytest.approx(before[stats.trajectory_id], abs=1e-6)
+
+
 def test_segments_of_a_trajectory_count_as_one_sequence(policy):
     whole = make_sequence("a", turns=((20, 21),), advantage=1.0)
     later = make_sequence("a", prompt=(60, 61), turns=((22, 23, 24, 25),), advantage=1.0, offset=5)
@@ -179,9 +187,10 @@ def test_a_segment_that_comes_twice_is_refused(policy, batch):
 
 def test_progress_counts_rows_over_all_optimiser_steps(policy, batch):
     seen = []
-    trainer = Trainer(policy, UpdateSettings(epochs=2), temperature=1.0)
+    trainer = Trainer(policy, UpdateSettings(epochs=2, optimizer_steps=2), temperature=1.0)
     trainer.update(batch, seed=0, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(n, 6) for n in range(1, 7)]  # a look at two rows, and two passes over them
+    # A row for each group: a look at the one that is not first, and two passes over both.
+    assert seen == [(n, 5) for n in range(1, 6)]
 
 
 def test_a_bfloat16_base_trains_its_float32_adapter(policy, batch):
