@@ -155,10 +155,11 @@ class Trainer:
         weights = self._weights(batch) if batch else {}
         seen: defaultdict[str, list[Tensor]] = defaultdict(list)
         for row in own_share(rows):
-            # A skipped step still says what its tokens look like.
-            with torch.no_grad() if skipped else nullcontext():
+            # What teaches nothing still says what its tokens look like, but needs no backward pass.
+            teaches = not skipped and self._teaches(row.sequences)
+            with nullcontext() if teaches else torch.no_grad():
                 row_loss = self._loss(row, weights, observations, seen)
-            if not skipped:
+            if teaches:
                 row_loss.backward()
             loss += float(row_loss.detach())
             count()
@@ -229,10 +230,12 @@ class Trainer:
     def _why_skip(self, batch: Sequence[TrainingSequence]) -> str | None:
         if not batch:
             return "no_usable_rollouts"
-        has_other_terms = self._settings.kl_coefficient or self._settings.entropy_coefficient
-        if not has_other_terms and all(sequence.advantage == 0 for sequence in batch):
-            return "all_advantages_zero"
-        return None
+        return None if self._teaches(batch) else "all_advantages_zero"
+
+    def _teaches(self, sequences: Sequence[TrainingSequence]) -> bool:
+        """Whether the loss of any of them has a gradient."""
+        has_other_terms = self._settings.kl_coefficient > 0 or self._settings.entropy_coefficient > 0
+        return has_other_terms or any(sequence.advantage != 0 for sequence in sequences)
 
 
 def _on(like: Tensor, values: Sequence[float]) -> Tensor:

@@ -127,6 +127,29 @@ def test_segments_of_a_trajectory_count_as_one_sequence(policy):
     assert stats.positions == [3, 4, 7, 8, 9, 10]
 
 
+def test_a_group_without_signal_counts_but_needs_no_backward_pass(policy, batch, monkeypatch):
+    quiet = [batch[0], batch[1], *(replace(s, advantage=0.0) for s in batch[2:])]
+    passes = []
+    backward = torch.Tensor.backward
+    monkeypatch.setattr(torch.Tensor, "backward", lambda *a, **k: passes.append(1) or backward(*a, **k))
+    result, ours, _ = update(policy, quiet)
+    assert len(passes) == 1
+    assert len(result.token_stats) == 4
+    assert_same_gradients(ours, reference.gradients(policy, reference.loss(policy, quiet))[0])
+
+
+def test_gradients_are_clipped_by_their_norm_and_adamw_steps(policy, batch):
+    _, free, _ = update(policy, batch)
+    result, clipped, trainer = update(policy, batch, max_grad_norm=1e-3, learning_rate=1e-2, weight_decay=0.1)
+    norm = result.steps[0].grad_norm
+    for name, before in policy.named_parameters():
+        if name in free:
+            torch.testing.assert_close(clipped[name], free[name] * 1e-3 / norm, atol=1e-9, rtol=1e-4)
+            # The first step of AdamW (arXiv 1711.05101): both moments are the gradient's own.
+            moved = before * (1 - 1e-2 * 0.1) - 1e-2 * clipped[name] / (clipped[name].abs() + 1e-8)
+            torch.testing.assert_close(dict(trainer.model.named_parameters())[name], moved)
+
+
 def test_gradient_checkpointing_changes_nothing(policy, batch):
     _, theirs, _ = update(policy, batch)
     _, ours, _ = update(policy, batch, gradient_checkpointing=True)
