@@ -6,14 +6,19 @@ transformers would keep the file's 4-bit blocks quantised; here they become floa
 from __future__ import annotations
 
 import shutil
-import uuid
+from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from storage.files import sync_tree
+from tasks.models.base import ModelError
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+# Named after the recipe, too: a model that an older one made is not taken for this one's.
+FOLDER = "smollm2-135m-instruct-2"
 HEADS, KV_HEADS = 9, 3
 
 # llama.cpp's names of a layer's tensors, and transformers'.
@@ -31,11 +36,38 @@ LAYER_TENSORS = {
 
 
 def convert_gguf(source: Path, target: Path) -> Path:
-    """Folder with the model in float32; made beside `target` and renamed, so that it is whole or absent."""
-    if (target / "config.json").exists():
-        return target
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    """Folder `target` with the model in float32 and its tokenizer, made from `source` if it is not there yet.
 
+    It is whole or absent: built beside its place and renamed, one process at a time, whoever is killed.
+
+    Raises:
+        ModelError: the folder cannot be written.
+    """
+    if target.is_dir():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.with_name(f".{target.name}.lock").open("w") as lock:
+            flock(lock, LOCK_EX)  # the kernel drops it when this process ends, however that comes about
+            if not target.is_dir():
+                building = target.with_name(f".{target.name}.building")
+                shutil.rmtree(building, ignore_errors=True)  # a killed process left it
+                _write_model(source, building)
+                sync_tree(building)
+                building.rename(target)
+    except OSError as error:
+        raise ModelError(
+            f"Converting {source.name} into {target} failed: {error}. It needs 550 MB there; set "
+            "ROLLMILL_CACHE to another folder where that is no place for it."
+        ) from error
+    return target
+
+
+def _write_model(source: Path, folder: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=49152,
@@ -56,19 +88,24 @@ def convert_gguf(source: Path, target: Path) -> Path:
     missing, unexpected = model.load_state_dict(_read_tensors(source), strict=False)
     assert set(missing) <= {"lm_head.weight"}, missing  # tied to the embeddings
     assert not unexpected, unexpected
-    building = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}")
-    building.mkdir(parents=True)
-    try:
-        model.save_pretrained(building)
-        AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(building)
-        building.rename(target)
-    except OSError:
-        # Another process was faster, and its folder is as good as this one.
-        if not (target / "config.json").exists():
-            raise
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-    return target
+    model.save_pretrained(folder)
+    _read_tokenizer(source).save_pretrained(folder)
+
+
+def _read_tokenizer(source: Path) -> Any:
+    """The tokenizer as the model was trained with: digits stand alone (llama.cpp's `smollm` pre-tokenizer).
+
+    transformers reads a GGUF's vocabulary and merges but not that rule, without which "\\n\\n7" and "  7"
+    would become other tokens than the model knows.
+    """
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
+        [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+    )
+    return tokenizer
 
 
 def _read_tensors(source: Path) -> dict[str, Tensor]:
