@@ -1,0 +1,5 @@
+"""`python -m flows` is `rollmill`."""
+
+from flows.cli import main
+
+main()
