@@ -1,62 +1,174 @@
-"""How the common model families write tool calls, read back from what they sampled."""
+"""How the common model families write tool calls, read back from what they sampled.
+
+A call that cannot be read is described, never raised: the episode tells the policy. Its text stays in the
+content of the message. Arguments become strict JSON that can be stored: no NaN, no halves of surrogate pairs.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from storage.records import ToolCall
 
-ToolCalls = tuple[str, tuple[ToolCall, ...], tuple[str, ...]]
-"""Text without its calls, the calls that could be read, and what was wrong with the others."""
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+PYTHON_TAG = "<|python_tag|>"
+BLANKS = re.compile(r"\s*")
+END_OF_BLOCK = re.compile(rf"\s*(?:{CLOSE}|\Z)")  # a reply that was cut after its call still calls
+LLAMA_CALL = re.compile(r'\{\s*"(?:name|type|function)"')  # other JSON is an answer
+BETWEEN_LLAMA_CALLS = re.compile(r"[\s;,]*")
+XML_CALL = re.compile(r"\s*<function=([^>\n]+)>(.*?)</function>", re.DOTALL)
+XML_PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 
-HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+
+@dataclass(frozen=True)
+class ReadCalls:
+    """A reply's text without the calls that could be read, those calls, and what is wrong with the others."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
-def parse_hermes(text: str) -> ToolCalls:
+# Reads one call at a position of the text: its name, its arguments, and where it ends. Raises ValueError.
+ReadCall = Callable[[str, int], tuple[str, dict[str, Any], int]]
+
+
+def parse_hermes(text: str) -> ReadCalls:
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, as Hermes and Qwen write it."""
-    read = [
-        _read_call(match.group(1), "arguments", f"call_{number}")
-        for number, match in enumerate(HERMES_CALL.finditer(text))
-    ]
-    calls = tuple(call for call in read if isinstance(call, ToolCall))
-    errors = tuple(error for error in read if isinstance(error, str))
-    return HERMES_CALL.sub("", text).strip(), calls, errors
+    return _parse_blocks(text, _read_json_call)
 
 
-def parse_llama3(text: str) -> ToolCalls:
-    """A reply that is one JSON object with `name` and `parameters`, as Llama 3.1 writes it."""
-    body = text.removeprefix("<|python_tag|>").strip()
-    if not body.startswith("{"):
-        return text, (), ()
-    call = _read_call(body, "parameters", "call_0")
-    return ("", (call,), ()) if isinstance(call, ToolCall) else (text, (), (call,))
+def parse_qwen3_coder(text: str) -> ReadCalls:
+    """`<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`.
+
+    The format has no types: a value that reads as JSON becomes that, and any other is a string.
+    """
+    return _parse_blocks(text, _read_xml_call)
 
 
-def parse_none(text: str) -> ToolCalls:
-    """A template without tools: the text is the reply."""
-    return text, (), ()
+def parse_llama3_json(text: str) -> ReadCalls:
+    """A reply that is nothing but objects with `name` and `parameters`, as Llama 3 writes it."""
+    body = text.strip().removeprefix(PYTHON_TAG).strip()
+    if not text.lstrip().startswith(PYTHON_TAG) and not LLAMA_CALL.match(body):
+        return ReadCalls(text)
+    calls: list[ToolCall] = []
+    position = 0
+    while position < len(body):
+        try:
+            name, arguments, end = _read_json_call(body, position)
+            calls.append(_tool_call(name, arguments, text, len(calls)))
+        except (ValueError, RecursionError) as error:
+            return ReadCalls(body[position:], tuple(calls), (_describe(error),))
+        position = _end(BETWEEN_LLAMA_CALLS, body, end)
+    return ReadCalls("", tuple(calls))
 
 
-def tool_call_format(chat_template: str) -> Callable[[str], ToolCalls]:
-    """The parser of the format that a chat template asks for."""
-    if "<tool_call>" in chat_template:
-        return parse_hermes
-    if "<|python_tag|>" in chat_template or '"parameters"' in chat_template:
-        return parse_llama3
-    return parse_none
+FORMATS: dict[str, Callable[[str], ReadCalls]] = {
+    "hermes": parse_hermes,
+    "qwen3_coder": parse_qwen3_coder,
+    "llama3_json": parse_llama3_json,
+    "none": ReadCalls,  # a template without tools: the text is the reply
+}
 
 
-def _read_call(text: str, arguments_field: str, call_id: str) -> ToolCall | str:
-    try:
-        body: Any = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        return f"a tool call is not JSON ({error})"
+def tool_call_format(chat_template: str) -> str:
+    """Name of the format that a chat template asks for."""
+    if "<function=" in chat_template:
+        return "qwen3_coder"
+    if OPEN in chat_template:
+        return "hermes"
+    if PYTHON_TAG in chat_template or '"parameters"' in chat_template:
+        return "llama3_json"
+    return "none"
+
+
+def _parse_blocks(text: str, read: ReadCall) -> ReadCalls:
+    """Reads what stands between `<tool_call>` and `</tool_call>`, once or several times."""
+    kept: list[str] = []
+    calls: list[ToolCall] = []
+    errors: list[str] = []
+    position = 0
+    while (start := text.find(OPEN, position)) >= 0:
+        kept.append(text[position:start])
+        try:
+            name, arguments, end = read(text, start + len(OPEN))
+            closing = END_OF_BLOCK.match(text, end)
+            if closing is None:
+                raise ValueError(f"something other than {CLOSE} follows it")
+            calls.append(_tool_call(name, arguments, text, len(calls)))
+            position = closing.end()
+        except (ValueError, RecursionError) as error:
+            errors.append(_describe(error))
+            close = text.find(CLOSE, start)
+            position = len(text) if close < 0 else close + len(CLOSE)
+            kept.append(text[start:position])
+    kept.append(text[position:])
+    content = "".join(kept)
+    return ReadCalls(content.strip() if calls else content, tuple(calls), tuple(errors))
+
+
+def _read_json_call(text: str, position: int) -> tuple[str, dict[str, Any], int]:
+    body, end = _JSON.raw_decode(text, _end(BLANKS, text, position))
     if not isinstance(body, dict) or not isinstance(body.get("name"), str):
-        return "a tool call is not an object with a name"
-    arguments = body.get(arguments_field, {})
+        raise ValueError("it is not an object with a name")
+    # Models mix up the two names, and some write the object as a string once more.
+    arguments = body.get("arguments", body.get("parameters"))
+    if isinstance(arguments, str):
+        arguments = _JSON.decode(arguments)
+    if arguments is None:
+        arguments = {}
     if not isinstance(arguments, dict):
-        return f"the {arguments_field} of the call to {body['name']} are not an object"
-    return ToolCall(call_id, body["name"], json.dumps(arguments, ensure_ascii=False))
+        raise ValueError(f"the arguments for {body['name']} are not an object")
+    return body["name"], arguments, end
+
+
+def _read_xml_call(text: str, position: int) -> tuple[str, dict[str, Any], int]:
+    found = XML_CALL.match(text, position)
+    if found is None:
+        raise ValueError("it is not <function=NAME>…</function>")
+    return found[1], {key: _value(value) for key, value in XML_PARAMETER.findall(found[2])}, found.end()
+
+
+def _value(text: str) -> Any:
+    try:
+        return _JSON.decode(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _tool_call(name: str, arguments: dict[str, Any], reply: str, number: int) -> ToolCall:
+    """The id names the call within the conversation; nine letters and digits are what Mistral asks for."""
+    written = json.dumps(arguments, ensure_ascii=False)
+    try:
+        f"{name}{written}".encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a surrogate pair, which is no character") from None
+    digest = hashlib.sha256(f"{number}\x1f{reply}".encode()).hexdigest()
+    return ToolCall(digest[:9], name, written)
+
+
+def _describe(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"the tool call is not JSON: {error}"
+    if isinstance(error, RecursionError):
+        return "the tool call is nested too deeply"
+    return f"the tool call cannot be read: {error}"
+
+
+def _end(pattern: re.Pattern[str], text: str, position: int) -> int:
+    """Where a match at `position` ends; for patterns that match the empty text, too."""
+    found = pattern.match(text, position)
+    assert found is not None
+    return found.end()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse)
