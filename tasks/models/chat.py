@@ -11,17 +11,21 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from storage.records import Message
+from storage.records import Message, ToolCall
 from tasks.models.base import ModelError
-from tasks.models.tool_calls import tool_call_format
+from tasks.models.control_tokens import ControlTokens
+from tasks.models.tool_calls import FORMATS, tool_call_format
 
-THINKING = re.compile(r"\A\s*(?:<think>)?(.*?)</think>", re.DOTALL)
 OUTSIDERS = frozenset({"user", "tool"})  # roles whose text comes from outside and must stay text
+THINK, END_THINK = "<think>", "</think>"
 
-# Characters of Unicode's private use area stand for control tokens that are only text.
-FIRST_SENTINEL, LAST_SENTINEL = 0xE000, 0xF8FF
+# Templates that write today's date get this one, Llama 3's own default: a prompt is a function of its
+# messages, and the members of a group that is collected over midnight share it.
+TODAY = datetime(2024, 7, 26, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,11 @@ class ParsedReply:
 
 
 class ChatRenderer:
-    """Renders with one tokenizer's chat template. Raises ModelError when it has none."""
+    """Renders with one tokenizer's chat template.
+
+    `stop_token_ids` end a reply: first the template's end of turn, then the tokenizer's end of text and those
+    of the model's generation_config.json. Raises ModelError for a tokenizer that cannot hold a chat.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         template = tokenizer.chat_template
@@ -45,126 +53,147 @@ class ChatRenderer:
                 "use an instruction-tuned model."
             )
         self._tokenizer = tokenizer
-        self._parse_calls = tool_call_format(template)
-        self._thinks = "</think>" in template
-        # Ordinary added tokens (`<tool_call>`, `<think>`) steer a model just as special ones do.
-        self._controls = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items()}
-        longest_first = sorted(map(re.escape, self._controls), key=len, reverse=True)
-        self._control = re.compile(f"({'|'.join(longest_first)})") if longest_first else re.compile(r"(?!)")
-        self._end_of_turn = self._find_end_of_turn()
-        eos = tokenizer.eos_token_id
-        self.stop_token_ids = tuple(dict.fromkeys(i for i in (self._end_of_turn, eos) if i is not None))
+        self._template = template
+        self._controls = ControlTokens(tokenizer)
+        self._parse_calls = FORMATS[tool_call_format(template)]
+        self._thinks = END_THINK in template
+        opening = self._render([Message("user", "?")], (), generation_prompt=True)
+        self._prompt_opens_thought = opening.rstrip().endswith(THINK)
+        stops = (self._end_of_turn(), tokenizer.eos_token_id, *_generation_stops(tokenizer))
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys(i for i in stops if i is not None))
         if not self.stop_token_ids:
-            raise ModelError("The model's tokenizer has neither an end-of-turn nor an end-of-text token.")
+            raise ModelError(
+                "The model's replies have no end: its chat template writes no control token behind them, and "
+                "its tokenizer names no end of text. Name another Jinja file in model.chat_template."
+            )
+        self._stops = {tokenizer.convert_ids_to_tokens(i): i for i in self.stop_token_ids}
+        self._stop = re.compile("|".join(map(re.escape, self._stops)))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Ids of the whole conversation, with the beginning of the reply that comes next."""
-        return self._encode(*self._render(messages, tools, generation_prompt=True))
+        return self._controls.encode(self._render(messages, tools, generation_prompt=True))
 
     def extension(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], sampled_ids: Sequence[int]
     ) -> list[int] | None:
         """Ids that follow `sampled_ids`, the last assistant message, up to the beginning of the next reply.
 
+        Where the reply was cut, they begin with the end of its turn; a stop token that it holds closes it.
+
         Returns:
             None when the template renders what came before differently in the longer conversation.
         """
         last = max(n for n, message in enumerate(messages) if message.role == "assistant")
-        whole, sentinels = self._render(messages, tools, generation_prompt=True)
-        past, past_sentinels = self._render(messages[: last + 1], tools, generation_prompt=False)
-        if past_sentinels.items() <= sentinels.items() and whole.startswith(past):
-            end = self._tokenizer.convert_ids_to_tokens(self.stop_token_ids[0])
-            place = past.rfind(end)
-            if place < 0:
-                return None
-            tail = whole[place + len(end) :]
-            closing = (
-                [] if sampled_ids and sampled_ids[-1] in self.stop_token_ids else self.stop_token_ids[:1]
-            )
-            return [*closing, *self._encode(tail, sentinels)]
-        return None
+        before = self._render(messages[:last], tools, generation_prompt=True)
+        whole = self._render(messages, tools, generation_prompt=True)
+        if not whole.startswith(before):
+            return None
+        sampled = self._controls.guard(self.decode(sampled_ids), special_only=True)
+        closing = self._stop.match(whole, len(before) + len(sampled))
+        if closing is None or not whole.startswith(sampled, len(before)):
+            closing = self._closing_of_rewritten(messages[: last + 1], tools, before, whole)
+        if closing is None:
+            return None
+        # Encoded together with the token before it, since some tokenizers treat a text's beginning apart.
+        closed = self._controls.encode(whole[closing.start() :])
+        return closed[1:] if sampled_ids and sampled_ids[-1] in self.stop_token_ids else closed
 
-    def parse(self, sampled_ids: Sequence[int]) -> ParsedReply:
-        """The reply as a message. Text is decoded from the whole sequence; the ids remain the truth."""
+    def decode(self, sampled_ids: Sequence[int]) -> str:
+        """Text of a reply without its stop token, decoded as one: a character may span several tokens."""
         ids = list(sampled_ids)
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()
-        text = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        reasoning = None
-        if self._thinks and (thought := THINKING.match(text)):
-            reasoning, text = thought.group(1).strip(), text[thought.end() :].lstrip("\n")
-        content, calls, errors = self._parse_calls(text)
-        shown = None if calls and not content else content
-        return ParsedReply(Message("assistant", shown, reasoning, calls), errors)
+        return self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def parse(self, sampled_ids: Sequence[int]) -> ParsedReply:
+        """The reply as a message. The ids remain the truth."""
+        reasoning, text = self._split_reasoning(self.decode(sampled_ids))
+        read = self._parse_calls(text)
+        content = None if read.calls and not read.content else read.content
+        return ParsedReply(Message("assistant", content, reasoning, read.calls), read.errors)
+
+    def _closing_of_rewritten(
+        self,
+        past_messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        before: str,
+        whole: str,
+    ) -> re.Match[str] | None:
+        """The end of the reply's turn in `whole`, where the template trims or formats what was sampled.
+
+        None when it leaves part of the reply out, or renders it otherwise now than right after it was said.
+        """
+        past = self._render(past_messages, tools, generation_prompt=False)
+        if not (past.startswith(before) and whole.startswith(past)):
+            return None
+        reply = self._guarded(past_messages[-1])
+        turn = past[len(before) :]
+        parts = (reply.content, reply.reasoning, *(call.name for call in reply.tool_calls))
+        if any(part.strip() not in turn for part in parts if part):
+            return None
+        ends = list(self._stop.finditer(past, len(before)))
+        return ends[-1] if ends else None
+
+    def _split_reasoning(self, text: str) -> tuple[str | None, str]:
+        """A thought and what was said after it; a thought that was cut has nothing after it."""
+        opened = text.lstrip().startswith(THINK)
+        if not self._thinks or not (opened or self._prompt_opens_thought):
+            return None, text
+        thought, _, said = text.partition(END_THINK)
+        return thought.lstrip().removeprefix(THINK).strip() or None, said.lstrip("\n")
 
     def _render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, generation_prompt: bool
-    ) -> tuple[str, dict[str, str]]:
-        """Text of the conversation, and what the sentinels in it stand for: control tokens of outsiders."""
-        sentinels = self._sentinels(messages)
-        guarded = [
-            replace(m, content=self._guard(m.content, sentinels)) if m.role in OUTSIDERS else m
-            for m in messages
-        ]
+    ) -> str:
+        """Text of the conversation, with stand-ins for the control tokens that are only text in it."""
         try:
-            text = self._tokenizer.apply_chat_template(
-                [_as_dict(message) for message in guarded],
+            return self._tokenizer.apply_chat_template(
+                [_as_dict(self._guarded(message)) for message in messages],
                 tools=list(tools) or None,
+                chat_template=self._template,
                 add_generation_prompt=generation_prompt,
                 tokenize=False,
+                strftime_now=TODAY.strftime,
             )
         except Exception as error:  # a template may raise on roles or orders that it does not know
             roles = " ".join(message.role for message in messages)
             raise ModelError(f"The chat template cannot render a conversation of {roles}: {error}") from error
-        return text, {sentinel: written for written, sentinel in sentinels.items()}
 
-    def _sentinels(self, messages: Sequence[Message]) -> dict[str, str]:
-        """Control tokens that outsiders wrote, each with a character that occurs nowhere else."""
-        outside = [m.content for m in messages if m.role in OUTSIDERS and m.content]
-        written = dict.fromkeys(found for text in outside for found in self._control.findall(text))
-        if not written:
-            return {}
-        taken = set("".join(m.content or "" for m in messages))
-        free = (chr(c) for c in range(FIRST_SENTINEL, LAST_SENTINEL) if chr(c) not in taken)
-        return dict(zip(written, free, strict=False))
+    def _guarded(self, message: Message) -> Message:
+        """The message in which outsiders spell no control token, and the policy opens and closes no turn."""
+        guard = self._controls.guard
+        if message.role in OUTSIDERS:
+            return replace(
+                message, content=guard(message.content or ""), name=message.name and guard(message.name)
+            )
+        if message.role == "assistant":
+            return replace(
+                message,
+                content=guard(message.content or "", special_only=True),
+                reasoning=message.reasoning and guard(message.reasoning, special_only=True),
+                tool_calls=tuple(
+                    replace(
+                        call,
+                        name=guard(call.name, special_only=True),
+                        arguments=guard(_without_escapes(call.arguments), special_only=True),
+                    )
+                    for call in message.tool_calls
+                ),
+            )
+        return message
 
-    def _guard(self, content: str | None, sentinels: Mapping[str, str]) -> str | None:
-        if not sentinels or content is None:
-            return content
-        return self._control.sub(lambda found: sentinels[found.group()], content)
-
-    def _encode(self, text: str, sentinels: Mapping[str, str]) -> list[int]:
-        if not sentinels:
-            return self._tokenizer.encode(text, add_special_tokens=False)
-        ids: list[int] = []
-        for piece in self._control.split(text):
-            if piece in self._controls:
-                ids.append(self._controls[piece])
-            elif piece:
-                for sentinel, written in sentinels.items():
-                    piece = piece.replace(sentinel, written)
-                ids += self._as_plain_text(piece)
-        return ids
-
-    def _as_plain_text(self, text: str) -> list[int]:
-        """Ids of `text` in which no control token occurs, whatever it says."""
-        # Control tokens are matched before anything else, so no piece handed over may hold one whole.
-        ids: list[int] = []
-        for part in self._control.split(text):
-            pieces = [part[:1], part[1:]] if part in self._controls else [part]
-            for piece in filter(None, pieces):
-                ids += self._tokenizer.encode(piece, add_special_tokens=False)
-        return ids
-
-    def _find_end_of_turn(self) -> int | None:
+    def _end_of_turn(self) -> int | None:
         """The control token that the template writes behind an assistant's message."""
         said = "\x02said\x03"
-        text, _ = self._render(
-            [Message("user", "?"), Message("assistant", said)], (), generation_prompt=False
-        )
-        behind = text[text.rfind(said) + len(said) :]
-        found = self._control.search(behind)
-        return self._controls[found.group()] if found else None
+        text = self._render([Message("user", "?"), Message("assistant", said)], (), generation_prompt=False)
+        _, found, behind = text.rpartition(said)
+        if not found:
+            raise ModelError(
+                "The chat template does not write what the assistant says, so that no conversation can go "
+                "on. Name another Jinja file in model.chat_template."
+            )
+        token = self._controls.first_in(behind)
+        return None if token is None else self._controls.ids[token]
 
 
 def _as_dict(message: Message) -> dict[str, Any]:
@@ -173,16 +202,34 @@ def _as_dict(message: Message) -> dict[str, Any]:
     if message.reasoning is not None:
         fields["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        fields["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.loads(call.arguments)},
-            }
-            for call in message.tool_calls
-        ]
+        fields["tool_calls"] = [_call_as_dict(call) for call in message.tool_calls]
     if message.tool_call_id is not None:
         fields["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         fields["name"] = message.name
     return fields
+
+
+def _without_escapes(arguments: str) -> str:
+    """JSON that spells every character as itself, so that an escape hides no control token."""
+    try:
+        return json.dumps(json.loads(arguments), ensure_ascii=False)
+    except ValueError:
+        return arguments
+
+
+def _call_as_dict(call: ToolCall) -> dict[str, Any]:
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        arguments = call.arguments  # an outside agent's record holds what its model wrote, JSON or not
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _generation_stops(tokenizer: Any) -> tuple[int, ...]:
+    """End tokens in the generation_config.json beside the tokenizer; chat models often have several."""
+    file = Path(tokenizer.name_or_path) / "generation_config.json"
+    if not tokenizer.name_or_path or not file.is_file():  # it may come from no folder
+        return ()
+    ids = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+    return tuple(ids) if isinstance(ids, list) else () if ids is None else (ids,)
