@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from flows import cli_data, cli_inspect, cli_move
+from flows.cli_data import DEFAULT_STORE, StoreOption
 from storage.errors import RollmillError
 
 app = typer.Typer(
@@ -18,10 +20,8 @@ app = typer.Typer(
     help="Train multi-turn LLM agents with GRPO as a pipeline of batch jobs.",
 )
 
-StoreOption = Annotated[
-    Path, typer.Option("--store", envvar="ROLLMILL_STORE", help="Folder of the store.", show_default=True)
-]
-DEFAULT_STORE = Path(".rollmill/store")
+for fragment in (cli_data, cli_inspect, cli_move):
+    app.registered_commands += fragment.app.registered_commands
 
 
 @app.command()
@@ -102,6 +102,39 @@ def stage(
             asyncio.run(result)
 
 
+@app.command()
+def serve(
+    run: Annotated[str, typer.Argument(help="Name of the run.")],
+    step: Annotated[int | None, typer.Option(help="Step of the adapter; the last one by default.")] = None,
+    port: Annotated[int, typer.Option(help="Port on this machine's loopback address.")] = 8000,
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Serve an adapter with vLLM's OpenAI-compatible server, for programs on this machine."""
+    import secrets
+
+    from tasks.inference.serve import ADDRESS, KEY_VARIABLE, serve_adapter
+    from tasks.learner import base_folder
+    from tasks.run import Run
+
+    found = Run.load(str(store), run)
+    if step is None:
+        step = max(found.store.adapter_steps(run), default=0)
+    folder = found.store.adapter(run, step)
+    key = os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24)
+    typer.echo(
+        f"Serving step {step} of {run} as model {run!r}; it takes about half a minute to start. Then:\n"
+        f"  curl http://{ADDRESS}:{port}/v1/chat/completions -H 'Authorization: Bearer {key}' \\\n"
+        f'    -H \'Content-Type: application/json\' -d \'{{"model": "{run}", '
+        '"messages": [{"role": "user", "content": "Hello"}]}\''
+    )
+    config = found.config
+    raise typer.Exit(
+        serve_adapter(
+            config.model, config.inference, base_folder(found), folder, name=run, port=port, api_key=key
+        )
+    )
+
+
 def prepare_prefect(verbose: bool) -> None:
     """Settings for a flow that is run from the command line; what the user has set stays as it is."""
     defaults = {
@@ -110,6 +143,7 @@ def prepare_prefect(verbose: bool) -> None:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",  # it grumbles when it is stopped at the end of a flow
         "DO_NOT_TRACK": "1",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
         # The error of a failed flow is printed once, by `main`.
         "PREFECT_LOGGING_LEVEL": "INFO" if verbose else "CRITICAL",
     }

@@ -68,7 +68,7 @@ def print_table(rows: pa.Table, title: str | None = None) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
-    console.print(_table(rows, title))
+    console.print(rows_table(rows, title))
 
 
 def to_text(rows: pa.Table) -> str:
@@ -76,7 +76,7 @@ def to_text(rows: pa.Table) -> str:
 
     console = Console(width=PIPE_WIDTH, color_system=None)
     with console.capture() as capture:
-        console.print(_table(rows, None))
+        console.print(rows_table(rows))
     return capture.get()
 
 
@@ -110,7 +110,8 @@ def cell(value: Any) -> str:
     return text if len(text) <= CELL else f"{text[: CELL - 1]}…"
 
 
-def _table(rows: pa.Table, title: str | None) -> Any:
+def rows_table(rows: pa.Table, title: str | None = None) -> Any:
+    """A rich table of Arrow rows, with cells that are short and safe to print."""
     from rich.table import Table
     from rich.text import Text
 

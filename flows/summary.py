@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
-from storage.catalog import connect
 
+from flows.output import rows_table
+from storage.catalog import connect
 from storage.layout import adapter_folder
 from storage.store import Store
 from storage.tracking import tracking_uri
@@ -15,6 +17,8 @@ from storage.tracking import tracking_uri
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+ROWS_SHOWN = 10
+HIDDEN = ("run", "scorer", "lowest", "highest", "trajectory_id")  # the same in every row, or long
 QUESTIONS = ("reward_by_step", "stop_reasons", "logprob_differences")
 
 OVERVIEW = """
@@ -53,15 +57,14 @@ def print_summary(console: Console, store: str, run: str) -> None:
 
 def _overview(connection: DuckDBPyConnection, run: str) -> Table:
     table = Table(title=f"Run {run}", title_justify="left", show_header=False)
-    overview = connection.execute(OVERVIEW, {"run": run}).fetchone()
-    if overview is not None and overview[0] is not None:
-        before, first, after, last = overview
+    [(before, first, after, last)] = connection.execute(OVERVIEW, {"run": run}).fetchall()
+    if before is not None:
         table.add_row(
             "validation reward", f"{before:.3f} (step {first}) → [bold]{after:.3f}[/bold] (step {last})"
         )
     stages = connection.execute(STAGES, {"run": run}).fetchall()
     collecting = sum(seconds for stage, _, seconds, _ in stages if stage == "collect_rollouts")
-    rollouts, failed, tokens = connection.execute(ROLLOUTS, {"run": run}).fetchone() or (0, 0, 0)
+    [(rollouts, failed, tokens)] = connection.execute(ROLLOUTS, {"run": run}).fetchall()
     table.add_row("rollouts", f"{rollouts}, of which {failed} failed")
     table.add_row("sampled tokens", f"{tokens}, {tokens / collecting:.0f} a second while collecting")
     for stage, times, seconds, mean in stages:
@@ -74,29 +77,23 @@ def _print_questions(console: Console, connection: DuckDBPyConnection, run: str)
 
     for name in QUESTIONS:
         question = find_question(name)
-        console.print(f"\n[bold]{question.title}[/bold]  (rollmill ask {name} --run {run})")
-        answer = ask(connection, question, run=run)
-        table = Table()
-        for column in answer.column_names:
-            table.add_column(column)
-        for row in answer.slice(0, 10).to_pylist():
-            table.add_row(*(_cell(value) for value in row.values()))
-        console.print(table)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        console.print(f"\n[bold]{question.title}[/bold]\n[dim]rollmill ask {name} --run {run}[/dim]")
+        answer = ask(connection, question, run=run).slice(0, ROWS_SHOWN)
+        shown = answer.drop_columns([name for name in HIDDEN if name in answer.column_names])
+        console.print(rows_table(shown))
 
 
 def _print_next_steps(console: Console, store: Store, run: str) -> None:
     step = store.adapter_steps(run)[-1]
     root = store.root
+    home = os.environ.get("PREFECT_HOME")
+    prefect = f"{f'PREFECT_HOME={home} ' if home else ''}prefect server start"
     console.print(
         f"""
 Store           {root}
 Final adapter   {root / adapter_folder(run, step)}
 Metrics         mlflow ui --backend-store-uri {tracking_uri(store, run)}
-Flow runs       prefect server start   (with the PREFECT_HOME of this run)
+Flow runs       {prefect}
 More SQL        rollmill sql "SELECT * FROM turns LIMIT 5" --store {root}
 Serve it        rollmill serve {run} --step {step} --store {root}
 """,

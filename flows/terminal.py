@@ -62,7 +62,7 @@ class Terminal:
         seconds = time.monotonic() - self._started
         count = f"{self._done}/{self._total}" if self._total else ""
         self._console.print(
-            f"{self._label:<42} {count:>9}  {self._note:<16} {seconds:7.1f} s  {self._left}".rstrip(),
+            f"{self._label:<39} {count:>7}  {self._note:<13} {seconds:6.1f} s",
             highlight=False,
         )
 

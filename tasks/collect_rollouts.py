@@ -155,7 +155,7 @@ class _Collection:
                 if members:
                     self.staged.drop(key.group_id)
             raise RolloutError(
-                f"{len(failed)} of {table.num_rows} rollouts of {stage.key} failed; tolerated are {tolerated} "
+                f"{len(failed)} of {table.num_rows} rollouts of {stage.key} failed; {tolerated} are tolerated "
                 f"(rollouts.max_exceptions). The first: {failed[0].stop_reason}: {failed[0].error}. Their "
                 "groups are played again when the stage is run again."
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -31,7 +33,7 @@ async def score_rollouts(
         StoreError: the rollouts are not there.
     """
     scorer = make_scorer(reward or run.config.reward)
-    where = {"run": run.name, "step": step, "split": split}
+    where: dict[str, Any] = {"run": run.name, "step": step, "split": split}
     stage = begin_stage(
         run.store,
         StageKey(run.name, "score_rollouts", step, split, scorer.name),

@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 
 from storage.codec import trajectories_from
 from storage.errors import UpdateError
+from storage.gates import check_gates
 from storage.layout import StageKey, adapter_folder, data_file
 from storage.schemas import SCORES, TOKEN_STATS, TRAJECTORIES, UPDATES
 from storage.stages import Stage, begin_stage
@@ -66,6 +67,7 @@ def update_policy(run: Run, step: int, learner: Learner, *, rerun: bool = False)
         from tasks.grpo.advantages import group_advantages
         from tasks.training_data import training_sequences
 
+        check_gates(run.store, run.name, step, scorer)
         trajectories = trajectories_from(run.store.read(TRAJECTORIES, **rollouts), **rollouts)
         rewards = _rewards(run.store, scorer, **rollouts)
         advantages = group_advantages(

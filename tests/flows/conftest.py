@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -55,7 +56,7 @@ def tiny_config(tiny_model, tmp_path):
 
 @pytest.fixture
 def rollmill(prefect_environment):
-    """Starts `rollmill` with arguments in a process group of its own; every process of it ends with the test."""
+    """Starts `rollmill` with arguments, in a process group that ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: object) -> subprocess.Popen[str]:
@@ -78,10 +79,8 @@ def rollmill(prefect_environment):
 
 def kill_group(process: subprocess.Popen[str]) -> None:
     """SIGKILL a process and all that it started in its group, which is what a lost machine does."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, 9)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -22,17 +22,20 @@ def rows(store: Store, run: str) -> dict:
             table = store.read(TRAJECTORIES, **where).to_pylist()
             scored = store.read(SCORES, **where, scorer="environment")["trajectory_id"].to_pylist()
             assert scored == [row["trajectory_id"] for row in table]
-            found[split, step] = scenarios, [
-                (
-                    row["scenario_id"],
-                    row["group_no"],
-                    row["sample_no"],
-                    row["prompt_digest"],
-                    row["policy_version"],
-                    row["turns"][0]["seed"],
-                )
-                for row in table
-            ]
+            found[split, step] = (
+                scenarios,
+                [
+                    (
+                        row["scenario_id"],
+                        row["group_no"],
+                        row["sample_no"],
+                        row["prompt_digest"],
+                        row["policy_version"],
+                        row["turns"][0]["seed"],
+                    )
+                    for row in table
+                ],
+            )
     return found
 
 
