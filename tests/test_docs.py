@@ -1,0 +1,57 @@
+"""What the documentation shows is what there is."""
+
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+from flows.config import parse_config
+from flows.document_config import page
+from storage.records import Message, Scenario
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+async def test_the_readmes_environment_runs_with_its_config(tmp_path, monkeypatch):
+    [code], [config] = blocks("python"), blocks("yaml")
+    assert len(code.splitlines()) <= 30
+    (tmp_path / "countdown.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "countdown", raising=False)
+    assert parse_config(yaml.safe_load(config)).name == "countdown"
+
+    from countdown import Countdown
+
+    game = Countdown()
+    await game.reset(Scenario("x", {"start": 3}))
+    steps = [await game.step(Message("assistant", reply)) for reply in ("7", "2", "1")]
+    assert [step.reward for step in steps] == [-0.1, 0.1, 1.0]
+    assert [step.done for step in steps] == [False, False, True]
+
+
+def test_the_page_of_settings_is_up_to_date():
+    assert (ROOT / "docs" / "config.md").read_text() == page(), "run python -m flows.document_config"
+
+
+def test_the_readme_links_to_pages_that_exist():
+    links = re.findall(r"\]\((docs/[^)]+)\)", (ROOT / "README.md").read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_every_command_of_the_readme_is_one(monkeypatch):
+    import typer
+
+    from flows.cli import app
+
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    used = set(
+        re.findall(r"^(?:PYTHONPATH=\. )?rollmill (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    )
+    assert used
+    assert used <= set(commands)
