@@ -155,9 +155,9 @@ class _Collection:
                 if members:
                     self.staged.drop(key.group_id)
             raise RolloutError(
-                f"{len(failed)} of {table.num_rows} rollouts of {stage.key} failed, more than the {tolerated} "
-                f"of rollouts.max_exceptions. The first: {failed[0].stop_reason}: {failed[0].error}. Their "
-                "groups are played again when the stage is run again."
+                f"{len(failed)} of {table.num_rows} rollouts of {stage.key} failed, more than the "
+                f"{tolerated} of rollouts.max_exceptions. The first: {failed[0].stop_reason}: "
+                f"{failed[0].error}. Their groups are played again when the stage is run again."
             )
         stage.publish_table(TRAJECTORIES, table, run=self.run.name, step=self.step, split=self.split)
         stage.counts.update(rollouts=table.num_rows, failed_rollouts=len(failed))

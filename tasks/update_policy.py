@@ -81,7 +81,9 @@ def update_policy(run: Run, step: int, learner: Learner, *, rerun: bool = False)
             if rewards[t.trajectory_id] is not None
         }
         sequences = training_sequences(trajectories, scored)
-        result = learner.update(step, sequences, lambda done, total: report.advance(done, f"{done}/{total} rows"))
+        result = learner.update(
+            step, sequences, lambda done, total: report.advance(done, f"{done}/{total} rows")
+        )
         _publish(run, step, result, stage)
         learner.publish(stage, step + 1, parent=step)
         stage.counts.update(trajectories=len(scored), tokens=sum(row.tokens for row in result.steps))
