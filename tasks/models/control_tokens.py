@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from secrets import token_hex
 from typing import Any
@@ -19,9 +20,10 @@ from tasks.models.base import ModelError
 
 
 class ControlTokens:
-    """A tokenizer's added tokens. Raises ModelError for a tokenizer that the `tokenizers` library cannot run.
+    """A tokenizer's control tokens: all that were added to its vocabulary, special or not.
 
-    Ordinary added tokens (`<tool_call>`, `<think>`) count too: they steer a model just as special ones do.
+    `<tool_call>` and `<think>` are ordinary added tokens, and steer a model just as special ones do. Raises
+    ModelError for a tokenizer that the `tokenizers` library cannot run.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -30,19 +32,19 @@ class ControlTokens:
                 f"The model's tokenizer ({type(tokenizer).__name__}) has no fast version. Save one beside "
                 "the model, as tokenizer.json."
             )
-        added = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items()}
-        special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        # Some tokenizers add runs of blanks; those steer nothing, and indented text is to keep them.
+        added = {id_: token for id_, token in tokenizer.added_tokens_decoder.items() if token.content.strip()}
         # Drawn at random and never shown, so that no text can hold one by chance or by intent.
         secret = token_hex(16)
-        self.ids: dict[str, int] = added
+        self.ids: dict[str, int] = {token.content: id_ for id_, token in added.items()}
         self._tokenizer = tokenizer
-        self._names = {written: f"{secret}n{id_:08d}" for written, id_ in added.items()}
-        self._stand_ins = {written: f"{secret}t{id_:08d}" for written, id_ in added.items()}
-        self._written = {stand_in: written for written, stand_in in self._stand_ins.items()}
-        self._any = _one_of(list(added))
-        self._special = _one_of(special)
-        self._stand_in_or_any = re.compile(f"{secret}t\\d{{8}}|{self._any.pattern}")
         self._secret = secret
+        self._names = {written: f"<{secret}n{id_:08d}>" for written, id_ in self.ids.items()}
+        self._stand_ins = {written: f"<{secret}t{id_:08d}>" for written, id_ in self.ids.items()}
+        self._written = {stand_in: written for written, stand_in in self._stand_ins.items()}
+        self._any = _one_of(list(added.values()))
+        self._special = _one_of([token for token in added.values() if token.special])
+        self._stand_in_or_any = re.compile(f"<{secret}t\\d{{8}}>|{self._any.pattern}")
 
     def first_in(self, text: str) -> str | None:
         """The first control token that stands in `text`."""
@@ -57,11 +59,23 @@ class ControlTokens:
     def encode(self, text: str) -> list[int]:
         """Ids of rendered text, in which stand-ins are what they stand for, as text."""
         if self._secret not in text:
-            return self._tokenizer.encode(text, add_special_tokens=False)
+            ids = self._tokenizer.encode(text, add_special_tokens=False)
+            if self._holds_what_is_written(ids, text):
+                return ids
         renamed = self._stand_in_or_any.sub(
             lambda found: self._written.get(found.group()) or self._names[found.group()], text
         )
         return self._twin.encode(renamed, add_special_tokens=False).ids
+
+    def _holds_what_is_written(self, ids: Sequence[int], text: str) -> bool:
+        """Whether `ids` hold as many control tokens as `text` does.
+
+        A tokenizer that normalises text may find more: `＜think＞`, which nobody guarded, becomes `<think>`.
+        """
+        unknown = self._tokenizer.unk_token_id  # stands for characters of any text
+        counted = set(self.ids.values()) - {unknown}
+        written = sum(self.ids[found] in counted for found in self._any.findall(text))
+        return sum(id_ in counted for id_ in ids) == written
 
     @cached_property
     def _twin(self) -> Any:
@@ -72,7 +86,7 @@ class ControlTokens:
         description = json.loads(self._tokenizer.backend_tokenizer.to_str())
         description |= {"truncation": None, "padding": None, "post_processor": None}
         for token in description["added_tokens"]:
-            token["content"] = names[token["content"]]
+            token["content"] = names.get(token["content"], token["content"])
         model = description["model"]
         if isinstance(model["vocab"], dict):
             model["vocab"] = {names.get(token, token): id_ for token, id_ in model["vocab"].items()}
@@ -85,7 +99,10 @@ class ControlTokens:
         return Tokenizer.from_str(json.dumps(description))
 
 
-def _one_of(texts: list[str]) -> re.Pattern[str]:
-    """Matches any of `texts`, the longest first, as tokenizers do; with none of them, nothing."""
-    longest_first = sorted(map(re.escape, texts), key=len, reverse=True)
-    return re.compile("|".join(longest_first) or r"(?!)")
+def _one_of(tokens: Sequence[Any]) -> re.Pattern[str]:
+    """Matches any of `tokens` where a tokenizer does, the longest first; with none of them, nothing."""
+    alternatives = [
+        rf"(?<!\w){re.escape(token.content)}(?!\w)" if token.single_word else re.escape(token.content)
+        for token in sorted(tokens, key=lambda token: len(token.content), reverse=True)
+    ]
+    return re.compile("|".join(alternatives) or r"(?!)")
