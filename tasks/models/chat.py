@@ -113,26 +113,21 @@ class ChatRenderer:
         return ParsedReply(Message("assistant", content, reasoning, read.calls), read.errors)
 
     def _closing_of_rewritten(
-        self,
-        past_messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        before: str,
-        whole: str,
+        self, past: Sequence[Message], tools: Sequence[Mapping[str, Any]], before: str, whole: str
     ) -> re.Match[str] | None:
         """The end of the reply's turn in `whole`, where the template trims or formats what was sampled.
 
-        None when it leaves part of the reply out, or renders it otherwise now than right after it was said.
+        None when the template leaves out part of the reply, or does not close its turn.
         """
-        past = self._render(past_messages, tools, generation_prompt=False)
-        if not (past.startswith(before) and whole.startswith(past)):
+        alone = self._render(past, tools, generation_prompt=False)
+        closes = alone.startswith(before) and self._stop.search(alone, len(before)) is not None
+        closing = self._stop.search(whole, len(before)) if closes else None
+        if closing is None:
             return None
-        reply = self._guarded(past_messages[-1])
-        turn = past[len(before) :]
+        turn = whole[len(before) : closing.start()]
+        reply = self._guarded(past[-1])
         parts = (reply.content, reply.reasoning, *(call.name for call in reply.tool_calls))
-        if any(part.strip() not in turn for part in parts if part):
-            return None
-        ends = list(self._stop.finditer(past, len(before)))
-        return ends[-1] if ends else None
+        return closing if all(part.strip() in turn for part in parts if part) else None
 
     def _split_reasoning(self, text: str) -> tuple[str | None, str]:
         """A thought and what was said after it; a thought that was cut has nothing after it."""
