@@ -84,7 +84,7 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 240) -> str:
+def finish(process: subprocess.Popen[str], timeout: float = 400) -> str:
     """Wait for a process that must succeed; returns what it printed."""
     output, _ = process.communicate(timeout=timeout)
     assert process.returncode == 0, output

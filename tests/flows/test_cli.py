@@ -6,7 +6,7 @@ from storage.store import Store
 from tests.flows.conftest import finish
 
 
-def refuse(process, timeout: float = 240) -> str:
+def refuse(process, timeout: float = 400) -> str:
     """Wait for a process that must be refused; returns what it said."""
     output, _ = process.communicate(timeout=timeout)
     assert process.returncode == 2, output

@@ -39,7 +39,7 @@ def rows(store: Store, run: str) -> dict:
     return found
 
 
-def wait_for(condition, process, timeout: float = 120) -> None:
+def wait_for(condition, process, timeout: float = 300) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert process.poll() is None, process.stdout.read()

@@ -13,7 +13,7 @@ class SlowGuess(GuessNumber):
     """The guessing game with an answer that takes its time, so that a run can be caught in the middle."""
 
     async def step(self, message):
-        await asyncio.sleep(0.1 * int(self._secret % 4))
+        await asyncio.sleep(0.3 * int(self._secret % 4))
         # A random tiny model says no numbers: reward the length of what it says, which does vary.
         answer = await super().step(message)
         return Step(answer.messages, reward=len(message.content or "") / 10, done=answer.done)
