@@ -4,17 +4,20 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from flows.config import parse_config
 from flows.document_config import page
+from storage import document_schemas
+from storage.catalog import connect
 from storage.records import Message, Scenario
 
 ROOT = Path(__file__).parents[1]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
 async def test_the_readmes_environment_runs_with_its_config(tmp_path, monkeypatch):
@@ -36,6 +39,17 @@ async def test_the_readmes_environment_runs_with_its_config(tmp_path, monkeypatc
 
 def test_the_page_of_settings_is_up_to_date():
     assert (ROOT / "docs" / "config.md").read_text() == page(), "run python -m flows.document_config"
+
+
+def test_the_page_of_columns_and_views_is_up_to_date():
+    found = (ROOT / "docs" / "schema.md").read_text()
+    assert found == document_schemas.page(), "run python -m storage.document_schemas"
+
+
+@pytest.mark.parametrize("query", blocks("sql", "docs/sql.md"))
+def test_every_query_of_the_cookbook_runs(query, tmp_path):
+    with connect(tmp_path) as connection:
+        connection.execute(query).fetchall()
 
 
 def test_the_readme_links_to_pages_that_exist():
