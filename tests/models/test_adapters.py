@@ -138,6 +138,23 @@ def test_a_base_in_shards_is_merged_from_what_its_index_names(tiny_model, adapte
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_quantised_weights_are_not_merged_as_if_they_were_plain(tiny_model, adapter, tmp_path):
+    base = shutil.copytree(tiny_model, tmp_path / "base")
+    weights = load_file(base / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    save_file(weights | {name: weights[name].to(torch.float8_e4m3fn)}, base / "model.safetensors")
+    with pytest.raises(AdapterError, match=r"quantised \(model\.layers\.0\.self_attn\.q_proj"):
+        merged_weights(base, adapter, tmp_path / "merged")
+
+
+def test_another_models_adapter_is_not_merged(tiny_model, adapter, tmp_path):
+    base = shutil.copytree(tiny_model, tmp_path / "base")
+    weights = load_file(base / "model.safetensors")
+    save_file({f"other.{name}": tensor for name, tensor in weights.items()}, base / "model.safetensors")
+    with pytest.raises(AdapterError, match="belongs to another base model"):
+        merged_weights(base, adapter, tmp_path / "merged")
+
+
 def test_the_probe_is_the_models_own_log_probability_of_each_token_but_the_first(tiny_model, ids):
     model = load_base_model(tiny_model)
     for temperature in (1.0, 0.7):
