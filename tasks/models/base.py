@@ -29,7 +29,7 @@ def check_base_model(name: str, revision: str | None = None) -> str | None:
     hub itself.
     """
     folder = Path(name).expanduser()
-    is_local = name == BUILT_IN or folder.is_dir()
+    is_local = name == BUILT_IN or (name != "" and folder.is_dir())
     if is_local and revision is not None:
         return f"{name!r} has no revisions, so revision {revision!r} would do nothing: leave it out."
     if name == BUILT_IN:
