@@ -86,7 +86,9 @@ class ControlTokens:
         description = json.loads(self._tokenizer.backend_tokenizer.to_str())
         description |= {"truncation": None, "padding": None, "post_processor": None}
         for token in description["added_tokens"]:
-            token["content"] = names.get(token["content"], token["content"])
+            if token["content"] in names:
+                token["content"] = names[token["content"]]
+                token["single_word"] = False  # where it stands alone was decided when it was renamed
         model = description["model"]
         if isinstance(model["vocab"], dict):
             model["vocab"] = {names.get(token, token): id_ for token, id_ in model["vocab"].items()}

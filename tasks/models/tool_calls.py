@@ -58,12 +58,13 @@ def parse_llama3_json(text: str) -> ReadCalls:
         return ReadCalls(text)
     calls: list[ToolCall] = []
     position = 0
-    while position < len(body):
+    while position < len(body) or not calls:
         try:
             name, arguments, end = _read_json_call(body, position)
             calls.append(_tool_call(name, arguments, text, len(calls)))
         except (ValueError, RecursionError) as error:
-            return ReadCalls(body[position:], tuple(calls), (_describe(error),))
+            unread = body[position:] if calls else text
+            return ReadCalls(unread, tuple(calls), (_describe(error),))
         position = _end(BETWEEN_LLAMA_CALLS, body, end)
     return ReadCalls("", tuple(calls))
 

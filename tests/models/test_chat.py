@@ -14,6 +14,7 @@ from tests.models.chats import END, FAMILIES, ids_of, renderer, text_of, tokeniz
 from tests.tiny import CHATML, make_tokenizer
 
 USER = Message("user", "How many?")
+ORDINARY = st.text().filter(lambda text: "<" not in text)  # spells no control token
 TOOL = {"type": "function", "function": {"name": "count", "parameters": {"type": "object"}}}
 
 
@@ -22,7 +23,7 @@ def as_dicts(messages):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@given(contents=st.lists(st.text(), min_size=1, max_size=4))
+@given(contents=st.lists(ORDINARY, min_size=1, max_size=4))
 def test_ordinary_text_is_encoded_as_the_template_alone_would_be(family, contents):
     messages = [Message("system", "Be brief.")] + [
         Message(("user", "assistant")[n % 2], content) for n, content in enumerate(contents)

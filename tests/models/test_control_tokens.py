@@ -11,6 +11,8 @@ from tasks.models.control_tokens import ControlTokens
 from tests.models.chats import tokenizer
 from tests.tiny import make_tokenizer
 
+# Python and tokenizers agree on which of these are parts of words; on a few others, such as ², they do not.
+WORD_AND_OTHER = st.characters(categories=["Lu", "Ll", "Lo", "Nd", "Po", "Zs"])
 START, END = "<|im_start|>", "<|im_end|>"
 
 
@@ -63,7 +65,7 @@ def made(request):
 @given(
     pieces=st.lists(
         st.sampled_from([START, END, "<|end|>", "word", "<tool_call>", " ", "\n", "a", "  7"])
-        | st.text(max_size=4),
+        | st.text(WORD_AND_OTHER, max_size=4),
         max_size=8,
     )
 )
@@ -83,6 +85,14 @@ def test_guarded_text_holds_no_control_token(made, pieces):
     ids = controls.encode(controls.guard("".join(pieces)))
     allowed = {made.unk_token_id} - {None}  # what stands for characters that the vocabulary lacks
     assert not (set(ids) - allowed) & set(controls.ids.values())
+
+
+@pytest.mark.parametrize("neighbour", ["²", "\u0301", "é", "_", "."])
+def test_no_secret_name_is_ever_encoded_as_text(neighbour):
+    made = swallowing()
+    controls = ControlTokens(made)
+    text = f"word{neighbour}word{START}word"
+    assert made.decode(controls.encode(text + controls.guard(END))) == text + END
 
 
 def test_only_special_tokens_are_guarded_where_that_is_asked():

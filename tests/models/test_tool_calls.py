@@ -109,6 +109,13 @@ def test_a_string_may_say_what_ends_a_call():
     assert named(hermes(block(json.dumps({"name": "say", "arguments": arguments})))) == [("say", arguments)]
 
 
+@pytest.mark.parametrize("text", ["<|python_tag|>", "<|python_tag|>now()", '{"name": now}'])
+def test_llamas_calls_that_cannot_be_read_are_described_and_kept_as_text(text):
+    read = llama3(text)
+    assert (read.content, read.calls) == (text, ())
+    assert "not JSON" in read.errors[0]
+
+
 @pytest.mark.parametrize("text", ['{"answer": 3}', "3", "", " {", 'I say {"name": "a"}'])
 def test_json_that_is_an_answer_is_no_call(text):
     read = llama3(text)

@@ -12,6 +12,7 @@ from tests.regressions.episodes import played
 
 # A template may trim what it is given; what was sampled is not trimmed, so that the two differ there.
 SAID = st.text("abc é7.", min_size=1, max_size=10).map(str.strip).filter(bool)
+HEARD = st.text(max_size=10).filter(lambda text: "<" not in text)  # no control tokens, which T4 is about
 BETWEEN = {
     "chatml": "\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n",
     "qwen3": "\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n",
@@ -21,7 +22,7 @@ BETWEEN = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@given(replies=st.lists(SAID, min_size=1, max_size=3), heard=st.text(max_size=10), is_cut=st.booleans())
+@given(replies=st.lists(SAID, min_size=1, max_size=3), heard=HEARD, is_cut=st.booleans())
 def test_prompt_and_replies_and_extensions_are_the_whole_rendering(family, replies, heard, is_cut):
     chat = renderer(family)
     end = () if is_cut else chat.stop_token_ids[:1]
