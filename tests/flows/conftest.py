@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def prefect_environment(tmp_path_factory):
     """Environment variables of a Prefect of this test session's own, with its database made already."""
     home = tmp_path_factory.mktemp("prefect")
-    environment = {**os.environ, "PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PREFECT_HOME": str(home / "not" / "there"), "PYTHONPATH": str(ROOT)}
     environment.pop("PREFECT_API_URL", None)
     return environment
 
