@@ -150,7 +150,7 @@ def prepare_prefect(verbose: bool) -> None:
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     if home := os.environ.get("PREFECT_HOME"):
-        # Prefect makes the folder, and not its parents: its server would wait for a database that never comes.
+        # Prefect makes the folder without its parents, and its server would wait for a database forever.
         Path(home).mkdir(parents=True, exist_ok=True)
 
 

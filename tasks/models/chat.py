@@ -66,8 +66,8 @@ class ChatRenderer:
                 "The model's replies have no end: its chat template writes no control token behind them, and "
                 "its tokenizer names no end of text. Name another Jinja file in model.chat_template."
             )
-        self._stops = {tokenizer.convert_ids_to_tokens(i): i for i in self.stop_token_ids}
-        self._stop = re.compile("|".join(map(re.escape, self._stops)))
+        written = tokenizer.convert_ids_to_tokens(list(self.stop_token_ids))
+        self._stop = re.compile("|".join(map(re.escape, written)))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Ids of the whole conversation, with the beginning of the reply that comes next."""
