@@ -86,7 +86,7 @@ def _check_names(document: dict[str, Any], config: RunConfig | None) -> list[str
     if (model := section("model")) is not None:
         from tasks.models.base import check_base_model
 
-        check("model.base", lambda: check_base_model(model.base))
+        check("model.base", lambda: check_base_model(model.base, model.revision))
         if model.chat_template is not None and not Path(model.chat_template).is_file():
             mistakes.append(f"model.chat_template: there is no file {model.chat_template!r}.")
     if (environment := section("environment")) is not None:
