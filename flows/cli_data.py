@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.output import Format, print_table, write_rows
+from flows.output import Format, print_table, visible, write_rows
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -122,7 +122,6 @@ def status(
             "split": item.key.split,
             "scorer": item.key.scorer,
             "state": str(item.state),
-            "why": item.reason,
             "seconds": item.record.seconds,
         }
         for item in found
@@ -132,6 +131,9 @@ def status(
     print_table(
         pa.Table.from_pylist(shown), f"Run {run}" + (f" ({hidden} finished not shown)" if hidden else "")
     )
+    for item in found:
+        if item.state is not StageState.CURRENT:
+            typer.echo(visible(f"{item.state}: {item.key}: {item.reason}"))
 
 
 def run_query(connection: DuckDBPyConnection, query: str) -> pa.Table:

@@ -94,7 +94,7 @@ def _print_explanation(console: Console, found: Explanation) -> None:
         _line(console, "", f"  run forked from step {parent['step']} of {parent['run']}")
     steps = ", ".join(str(item["step"]) for item in found.parents)
     _line(console, "", f"  parents: {steps or 'none: the run starts from it'}")
-    if found.rollouts["rollouts"]:
+    if found.rollouts.get("rollouts"):
         _section(console, "Rollouts", [found.rollouts])
     _section(console, "Scorers", found.scorers)
     _section(console, "Judges", found.judges)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from storage.catalog import connect
 from storage.files import digest_tree
 from storage.layout import adapter_folder
 from storage.status import stage_records
 from storage.store import Store
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 ROLLOUTS = """
     SELECT
@@ -57,7 +60,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Where an adapter comes from. `parents` goes back to step 0, the nearest first."""
+    """Where an adapter comes from. `parents` goes back to step 0, the nearest first.
+
+    `rollouts`, `scorers` and `judges` are empty where there are none, or where their file is broken.
+    """
 
     run: Mapping[str, Any]
     manifest: Mapping[str, Any]
@@ -81,19 +87,26 @@ def explain_adapter(store: Store, run: str, step: int) -> Explanation:
     description, manifest = store.existing_run(run), store.read_manifest(run, step)
     where = {"run": run, "step": step - 1}
     with connect(store.root) as connection:
-        rollouts, scorers, judges = (
-            connection.sql(sql, params=where).to_arrow_table().to_pylist()
-            for sql in (ROLLOUTS, SCORERS, JUDGES)
-        )
+        rollouts, scorers, judges = (_rows(connection, sql, where) for sql in (ROLLOUTS, SCORERS, JUDGES))
     return Explanation(
         run=description,
         manifest=manifest,
         evidence=tuple(_evidence(store, run, step, manifest)),
-        rollouts=rollouts[0],
+        rollouts=rollouts[0] if rollouts else {},
         scorers=tuple(scorers),
         judges=tuple(judges),
         parents=tuple(_parents(store, run, manifest)),
     )
+
+
+def _rows(connection: DuckDBPyConnection, sql: str, where: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a query; none where a file is broken, which the evidence says."""
+    import duckdb
+
+    try:
+        return connection.sql(sql, params=dict(where)).to_arrow_table().to_pylist()
+    except duckdb.Error:
+        return []
 
 
 def _evidence(store: Store, run: str, step: int, manifest: Mapping[str, Any]) -> list[Evidence]:

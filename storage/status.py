@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -40,6 +41,9 @@ def run_status(store: Store, run: str) -> list[StageStatus]:
                 digests[path] = store.digest(path)
         inputs = {path: digests[path] or recorded for path, recorded in record.inputs.items()}
         state, reason = stage_state(store, key, inputs, record.settings_digest)
+        removed = [path for path in record.outputs if _was_cleaned_up(store, path)]
+        if state is StageState.MISSING and removed:
+            state, reason = StageState.CURRENT, f"done; {', '.join(removed)} has been removed since"
         built_on = next((path for path in record.inputs if path in stale_outputs), None)
         if state is StageState.CURRENT and built_on is not None:
             state, reason = StageState.STALE, f"{built_on} comes from stale {stale_outputs[built_on]}"
@@ -50,6 +54,14 @@ def run_status(store: Store, run: str) -> list[StageStatus]:
             stale_outputs.update(dict.fromkeys(record.outputs, key))
         found.append(StageStatus(key, state, reason, record))
     return found
+
+
+def _was_cleaned_up(store: Store, path: str) -> bool:
+    """Whether `path` is an adapter that is gone, while a later one of its run is there."""
+    match = re.fullmatch(r"adapters/run=([^/]+)/step=(\d+)", path)
+    if match is None or store.files.exists(path):
+        return False
+    return max(store.adapter_steps(match[1]), default=-1) > int(match[2])
 
 
 def stage_records(store: Store, run: str) -> Iterator[tuple[StageKey, StageRecord]]:
