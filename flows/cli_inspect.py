@@ -92,7 +92,10 @@ def _print_explanation(console: Console, found: Explanation) -> None:
     parent = found.run.get("parent")
     if parent is not None:
         _line(console, "", f"  run forked from step {parent['step']} of {parent['run']}")
-    steps = ", ".join(str(item["step"]) for item in found.parents)
+    steps = ", ".join(
+        str(item["step"]) if item["run"] == manifest["run"] else f"{item['step']} of {item['run']}"
+        for item in found.parents
+    )
     _line(console, "", f"  parents: {steps or 'none: the run starts from it'}")
     if found.rollouts.get("rollouts"):
         _section(console, "Rollouts", [found.rollouts])

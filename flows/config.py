@@ -36,6 +36,14 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
     return parse_config(document, str(path))
 
 
+def changed_config(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
+    """`config` with dotted fields set anew, validated and checked. Raises ConfigError with every mistake."""
+    document = config.model_dump(mode="json")
+    for field, value in overrides.items():
+        _set(document, field, value)
+    return parse_config(document, "the changed configuration")
+
+
 def parse_config(document: dict[str, Any], source: str = "the parameters") -> RunConfig:
     """Validate fields, then everything they name: model, environment, scorer, files."""
     mistakes: list[str] = []

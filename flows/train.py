@@ -29,7 +29,16 @@ from tasks.validate_policy import validate_policy
 async def train(config: RunConfig) -> None:
     """Train a run to `config.steps` updates."""
     check_config(config)
-    run = Run.create_or_resume(config)
+    await run_chain(Run.create_or_resume(config))
+
+
+async def run_chain(run: Run, through: int | None = None) -> None:
+    """Do what is left of a run: every stage that is not current, step after step.
+
+    Args:
+        through: the last training step to do; None goes on to the end of the run.
+    """
+    steps = run.config.steps if through is None else min(through + 1, run.config.steps)
     with run.store.writer(run.name):
         tracker, learner = Tracker(run.store, run.name), Learner(run)
         async with open_player(run) as player:
@@ -38,8 +47,8 @@ async def train(config: RunConfig) -> None:
             await player.sampler.ready()
             tracker.start()
 
-            for step in range(run.first_open_step(), config.steps):
-                begin_step(step, config.steps)
+            for step in range(run.first_open_step(), steps):
+                begin_step(step, steps)
                 if run.validates(step):
                     await validate_policy(run, step, player)
                 await collect_rollouts(run, step, player)
@@ -47,6 +56,7 @@ async def train(config: RunConfig) -> None:
                 update_policy(run, step, learner)
                 tracker.log_step(step)
 
-            await validate_policy(run, config.steps, player)
-            tracker.log_step(config.steps)
+            if steps == run.config.steps or run.validates(steps):
+                await validate_policy(run, steps, player)
+                tracker.log_step(steps)
             tracker.finish()

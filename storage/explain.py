@@ -23,7 +23,7 @@ ROLLOUTS = """
         count(DISTINCT scenario_id) AS scenarios,
         sum(sampled_tokens)::BIGINT AS sampled_tokens,
         list(DISTINCT policy_version) AS policy_versions
-    FROM trajectories
+    FROM rollouts
     WHERE run = $run AND step = $step AND split = 'train'
 """
 SCORERS = """
@@ -116,8 +116,12 @@ def _evidence(store: Store, run: str, step: int, manifest: Mapping[str, Any]) ->
         file = folder / name
         found = digest_tree(file) if file.exists() else None
         evidence.append(Evidence(f"{relative}/{name}", "part of the adapter", recorded, found))
-    records = list(stage_records(store, run))
-    producers = {path: record for _, record in records for path in record.outputs}
+    producers = {
+        path: record
+        for origin in _line_of_descent(store, run)
+        for _, record in stage_records(store, origin)
+        for path in record.outputs
+    }
     if relative in producers:
         whole = producers[relative].outputs[relative]
         evidence.append(Evidence(relative, "the adapter", whole, store.digest(relative)))
@@ -134,11 +138,21 @@ def _evidence(store: Store, run: str, step: int, manifest: Mapping[str, Any]) ->
     return evidence
 
 
+def _line_of_descent(store: Store, run: str) -> list[str]:
+    """The run and what it was forked from, and so on."""
+    line = [run]
+    while (parent := (store.read_run(line[-1]) or {}).get("parent")) is not None:
+        line.append(parent["run"])
+    return line
+
+
 def _parents(store: Store, run: str, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Manifests of the adapters that this one goes back to, as far as they are still there."""
     parents: list[Mapping[str, Any]] = []
-    kept = set(store.adapter_steps(run))
-    while (step := manifest.get("parent")) is not None and step in kept:
+    while (step := manifest.get("parent")) is not None:
+        run = manifest.get("parent_run") or run
+        if step not in store.adapter_steps(run):
+            break
         manifest = store.read_manifest(run, step)
         parents.append(manifest)
     return parents

@@ -1,7 +1,8 @@
 """Data gates: what must be true of stored rollouts and scores before an update is made from them.
 
 Each gate is a SQL file that selects the rows which violate it, so no row is the good answer. Its first line
-says what must hold; it may use the parameters `$run`, `$step` and `$scorer`. All look at the train split.
+says what must hold; it may use the parameters `$run` and `$step`, whose rollouts are looked at, and `$scorer`
+and `$scored_by`, whose scores of them are. All look at the train split.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ def gate_names() -> list[str]:
     return sorted(path.stem for path in GATE_FILES.glob("*.sql"))
 
 
-def check_gates(store: Store, run: str, step: int, scorer: str) -> None:
-    """Check the rollouts of a step and their scores by `scorer`.
+def check_gates(store: Store, run: str, step: int, scorer: str, *, scored_by: str) -> None:
+    """Check the rollouts of a step of `run`, and their scores by `scorer` that the run `scored_by` holds.
 
     Raises:
         StoreError: a gate is violated; it names the gate, how many rows violate it, and the first of them.
     """
-    values = {"run": run, "step": step, "scorer": scorer}
+    values = {"run": run, "step": step, "scorer": scorer, "scored_by": scored_by}
     with connect(store.root) as connection:
         for name in gate_names():
             sql = (GATE_FILES / f"{name}.sql").read_text(encoding="utf-8")

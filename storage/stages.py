@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -31,6 +31,7 @@ from storage.version import code_version
 
 class StageState(StrEnum):
     MISSING = "missing"
+    INVALIDATED = "invalidated"  # done, and asked to be done again
     INTERRUPTED = "interrupted"  # begun, and neither completed nor failed: running now, or killed
     FAILED = "failed"
     STALE = "stale"
@@ -46,7 +47,7 @@ class StageRecord:
     step: int | None
     split: str | None
     scorer: str | None
-    state: str  # running | completed | failed
+    state: str  # running | completed | failed | invalidated
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     settings_digest: str
@@ -57,11 +58,45 @@ class StageRecord:
     seconds: float | None = None
     error: str | None = None
     counts: Mapping[str, float] = field(default_factory=dict)
+    accepted: Mapping[str, str] = field(default_factory=dict)  # inputs that changed since, taken as they are
+
+    @property
+    def accepted_inputs(self) -> dict[str, str]:
+        """Digests that the inputs may have now, for this stage to be current."""
+        return {**self.inputs, **self.accepted}
+
+
+def parse_record(text: str) -> StageRecord:
+    """Raises ValueError or TypeError when `text` is no stage record. Unknown fields are left out."""
+    known = {field.name for field in fields(StageRecord)}
+    return StageRecord(**{name: value for name, value in json.loads(text).items() if name in known})
 
 
 def read_record(store: Store, key: StageKey) -> StageRecord | None:
     text = store.files.read_text(key.record_file)
-    return None if text is None else StageRecord(**json.loads(text))
+    return None if text is None else parse_record(text)
+
+
+def write_record(store: Store, key: StageKey, record: StageRecord) -> None:
+    store.files.write_text(key.record_file, json.dumps(asdict(record), indent=2) + "\n")
+
+
+def invalidate_stage(store: Store, key: StageKey) -> None:
+    """Have a stage done again by whoever comes to it next. Raises StoreError when it has not run."""
+    record = read_record(store, key)
+    if record is None:
+        raise StoreError(f"{key} has not run, so that it cannot be run again.")
+    write_record(store, key, replace(record, state="invalidated"))
+
+
+def accept_stage(store: Store, key: StageKey) -> None:
+    """Take a stale stage for current: its inputs may be what they are now. The record keeps both digests."""
+    record = read_record(store, key)
+    if record is None:
+        raise StoreError(f"{key} has not run: there is nothing to accept.")
+    now = {path: store.digest(path) or recorded for path, recorded in record.inputs.items()}
+    changed = {path: digest for path, digest in now.items() if digest != record.inputs[path]}
+    write_record(store, key, replace(record, accepted=changed))
 
 
 def stage_state(
@@ -71,6 +106,8 @@ def stage_state(
     record = read_record(store, key)
     if record is None:
         return StageState.MISSING, "it has not run"
+    if record.state == "invalidated":
+        return StageState.INVALIDATED, "it is to be done again"
     if record.state == "failed":
         return StageState.FAILED, record.error or "it failed"
     if record.state != "completed":
@@ -79,11 +116,18 @@ def stage_state(
         if not store.files.exists(path):
             return StageState.MISSING, f"its output {path} is gone"
     for path in sorted(set(record.inputs) | set(inputs)):
-        if record.inputs.get(path) != inputs.get(path):
+        if record.accepted_inputs.get(path) != inputs.get(path):
             return StageState.STALE, f"{path} is not what it was made from"
     if record.settings_digest != settings_digest:
         return StageState.STALE, "its settings have changed"
     return StageState.CURRENT, "done"
+
+
+def stale_advice(run: str) -> str:
+    return (
+        f"Nothing is built on it. Do what is stale again with `rollmill resume {run} --stale rerun`, take it "
+        f"as it is with `rollmill accept {run}`, or look at `rollmill status {run}` first."
+    )
 
 
 def digest_settings(settings: Any) -> str:
@@ -151,11 +195,24 @@ class Stage:
         self.outputs[relative] = digest
 
     def _write(self, record: StageRecord) -> None:
-        self.store.files.write_text(self.key.record_file, json.dumps(asdict(record), indent=2) + "\n")
+        write_record(self.store, self.key, record)
+
+
+class OnStale(StrEnum):
+    """What becomes of a stage that was made from something else than what its inputs are now."""
+
+    REFUSE = "refuse"
+    RERUN = "rerun"
 
 
 def begin_stage(
-    store: Store, key: StageKey, *, inputs: Sequence[str], settings: Any, rerun: bool = False
+    store: Store,
+    key: StageKey,
+    *,
+    inputs: Sequence[str],
+    settings: Any,
+    rerun: bool = False,
+    on_stale: OnStale = OnStale.REFUSE,
 ) -> Stage | None:
     """The stage to work on, or None when it is already done from these very inputs.
 
@@ -163,9 +220,10 @@ def begin_stage(
         inputs: paths in the store that it reads; all must be there.
         settings: JSON-like; whatever else decides the result.
         rerun: do it again even where it is done, or was done from other inputs.
+        on_stale: whether to do it again where it was done from other inputs.
 
     Raises:
-        StoreError: an input is missing, or the stage is stale and `rerun` is False.
+        StoreError: an input is missing, or the stage is stale and is not to be done again.
     """
     digests: dict[str, str] = {}
     for path in inputs:
@@ -177,9 +235,6 @@ def begin_stage(
     state, reason = stage_state(store, key, digests, settings_digest)
     if state is StageState.CURRENT and not rerun:
         return None
-    if state is StageState.STALE and not rerun:
-        raise StoreError(
-            f"{key} is stale: {reason}. Nothing is built on it. Do it again with "
-            f"`rollmill stage {key.stage} {key.run}`, or see `rollmill status {key.run}`."
-        )
+    if state is StageState.STALE and not rerun and on_stale is OnStale.REFUSE:
+        raise StoreError(f"{key} is stale: {reason}. {stale_advice(key.run)}")
     return Stage(store, key, digests, settings_digest)

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from prefect import task
@@ -14,10 +15,10 @@ from prefect.tasks import exponential_backoff
 
 from storage.codec import scenarios_from, trajectories_from, trajectories_table
 from storage.errors import RolloutError
-from storage.layout import StageKey, adapter_folder, data_file
+from storage.layout import data_file
 from storage.records import GroupKey, Scenario, StopReason, Trajectory
 from storage.schemas import SCENARIOS, TRAJECTORIES
-from storage.stages import Stage, begin_stage
+from storage.stages import Stage
 from storage.staging import StagedGroups
 from tasks.episodes.episode import Player
 from tasks.episodes.group import play_group
@@ -26,6 +27,7 @@ from tasks.policy import serve_step
 from tasks.progress import Progress, progress
 from tasks.run import Run
 from tasks.scenarios import draw_scenarios
+from tasks.settings import RunConfig
 
 
 @task(cache_policy=NO_CACHE)
@@ -38,11 +40,14 @@ async def collect_rollouts(
         RolloutError: more rollouts failed than `rollouts.max_exceptions` tolerates.
         InferenceError: the sampler does not serve the adapter's weights.
     """
-    stage = begin_stage(
-        run.store,
-        StageKey(run.name, "collect_rollouts", step, split),
-        inputs=[data_file(SCENARIOS, run=run.name, split=split), adapter_folder(run.name, step)],
-        settings=_settings(run, split),
+    if run.rollouts_of(step, split) != run.name:
+        return
+    stage = run.begin(
+        "collect_rollouts",
+        step,
+        split,
+        inputs=[data_file(SCENARIOS, run=run.scenarios_of(), split=split), run.adapter_folder(step)],
+        settings=rollout_settings(run.config, split),
         rerun=rerun,
     )
     if stage is None:
@@ -111,7 +116,7 @@ class _Collection:
     def groups(self) -> dict[GroupKey, Scenario]:
         """The groups of this step, in their order."""
         run, config = self.run, self.run.config
-        scenarios = scenarios_from(run.store.read(SCENARIOS, run=run.name, split=self.split))
+        scenarios = scenarios_from(run.store.read(SCENARIOS, run=run.scenarios_of(), split=self.split))
         if self.split == "train":
             drawn = draw_scenarios(
                 scenarios, step=self.step, count=config.rollouts.groups_per_step, seed=config.seed
@@ -163,10 +168,9 @@ class _Collection:
         stage.counts.update(rollouts=table.num_rows, failed_rollouts=len(failed))
 
 
-def _settings(run: Run, split: str) -> list[object]:
+def rollout_settings(config: RunConfig, split: str) -> list[Any]:
     """Whatever decides the rollouts, beside the scenarios and the adapter."""
-    config = run.config
-    settings: list[object] = [config.seed, config.environment.model_dump(), config.model.model_dump()]
+    settings: list[Any] = [config.seed, config.environment.model_dump(), config.model.model_dump()]
     rollouts = config.rollouts.model_dump(exclude={"max_concurrency", "retries", "max_exceptions"})
     settings.append(rollouts)
     if split == "validation":

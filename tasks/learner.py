@@ -52,10 +52,10 @@ class Learner:
         self._step = step + 1
         return result
 
-    def publish(self, stage: Stage, step: int, *, parent: int) -> None:
-        """Publish what is in memory as the adapter of `step`."""
+    def publish(self, stage: Stage, step: int) -> None:
+        """Publish what is in memory as the adapter of `step`, made from that of the step before."""
         assert self._step == step, (self._step, step)
-        self._publish(stage, step, parent)
+        self._publish(stage, step, parent=step - 1)
 
     def _at(self, step: int) -> Trainer:
         if self._step != step or self._trainer is None:
@@ -63,7 +63,7 @@ class Learner:
 
             from tasks.models.adapters import load_adapter
 
-            folder = self.run.store.adapter(self.run.name, step)
+            folder = self.run.store.adapter(self.run.adapter_of(step), step)
             self._use(load_adapter(self._base_model(), folder), step)
             assert self._trainer is not None
             if (folder / OPTIMIZER_FILE).exists():
@@ -100,6 +100,7 @@ class Learner:
             "run": run.name,
             "step": step,
             "parent": parent,
+            "parent_run": None if parent is None else run.adapter_of(parent),
             "base": config.model.base,
             "created_at": datetime.now(UTC).isoformat(),
             "code_version": code_version(),

@@ -26,7 +26,7 @@ async def serve_step(run: Run, step: int, sampler: Sampler) -> None:
     """Have `sampler` serve the adapter of `step`. Raises InferenceError when its probe does not agree."""
     if sampler.policy_version != step:
         with progress("load weights"):
-            await sampler.load_policy(policy_weights(run.store, run.name, step), step)
+            await sampler.load_policy(policy_weights(run.store, run.adapter_of(step), step), step)
 
 
 @asynccontextmanager

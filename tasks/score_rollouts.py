@@ -8,9 +8,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from storage.codec import scenarios_from, scores_table, trajectories_from
-from storage.layout import StageKey, data_file
+from storage.layout import data_file
 from storage.schemas import SCENARIOS, SCORES, TRAJECTORIES
-from storage.stages import begin_stage
 from tasks.progress import progress
 from tasks.rewards.programmatic import make_scorer
 from tasks.run import Run
@@ -33,13 +32,16 @@ async def score_rollouts(
         StoreError: the rollouts are not there.
     """
     scorer = make_scorer(reward or run.config.reward)
-    where: dict[str, Any] = {"run": run.name, "step": step, "split": split}
-    stage = begin_stage(
-        run.store,
-        StageKey(run.name, "score_rollouts", step, split, scorer.name),
+    where: dict[str, Any] = {"step": step, "split": split}
+    rollouts = {"run": run.rollouts_of(step, split), **where}
+    stage = run.begin(
+        "score_rollouts",
+        step,
+        split,
+        scorer.name,
         inputs=[
-            data_file(TRAJECTORIES, **where),
-            data_file(SCENARIOS, run=run.name, split=split),
+            data_file(TRAJECTORIES, **rollouts),
+            data_file(SCENARIOS, run=run.scenarios_of(), split=split),
         ],
         settings=[scorer.digest],
         rerun=rerun,
@@ -47,8 +49,9 @@ async def score_rollouts(
     if stage is None:
         return
     with stage, progress(f"score {split} rollouts"):
-        trajectories = trajectories_from(run.store.read(TRAJECTORIES, **where), **where)
-        scenarios = scenarios_from(run.store.read(SCENARIOS, run=run.name, split=split))
+        trajectories = trajectories_from(run.store.read(TRAJECTORIES, **rollouts), **rollouts)
+        scenarios = scenarios_from(run.store.read(SCENARIOS, run=run.scenarios_of(), split=split))
         scores = await scorer.score(trajectories, {s.scenario_id: s for s in scenarios})
-        stage.publish_table(SCORES, scores_table(scores, scorer.digest), **where, scorer=scorer.name)
+        table = scores_table(scores, scorer.digest)
+        stage.publish_table(SCORES, table, run=run.name, **where, scorer=scorer.name)
         stage.counts.update(scored=sum(s.reward is not None for s in scores), rollouts=len(scores))

@@ -11,9 +11,9 @@ from prefect.cache_policies import NO_CACHE
 from storage.codec import trajectories_from
 from storage.errors import UpdateError
 from storage.gates import check_gates
-from storage.layout import StageKey, adapter_folder, data_file
+from storage.layout import data_file
 from storage.schemas import SCORES, TOKEN_STATS, TRAJECTORIES, UPDATES
-from storage.stages import Stage, begin_stage
+from storage.stages import Stage
 from storage.store import Store
 from tasks.learner import Learner
 from tasks.progress import progress
@@ -29,9 +29,11 @@ EMPTY_BATCHES = 10  # in a row, and the run ends: nothing that it samples can tr
 @task(cache_policy=NO_CACHE)
 def initialise_policy(run: Run, learner: Learner) -> None:
     """Publish the adapter of step 0, if the run has none yet."""
-    stage = begin_stage(
-        run.store,
-        StageKey(run.name, "initialise_policy", 0),
+    if run.parent is not None:
+        return  # it goes on from its parent's adapter
+    stage = run.begin(
+        "initialise_policy",
+        0,
         inputs=[],
         settings=[run.config.model.model_dump(), run.config.seed],
     )
@@ -49,14 +51,16 @@ def update_policy(run: Run, step: int, learner: Learner, *, rerun: bool = False)
         UpdateError: ten updates in a row had nothing to learn from.
     """
     scorer = scorer_name(run.config.reward)
-    rollouts: dict[str, Any] = {"run": run.name, "step": step, "split": "train"}
-    stage = begin_stage(
-        run.store,
-        StageKey(run.name, "update_policy", step),
+    where: dict[str, Any] = {"step": step, "split": "train"}
+    rollouts = {"run": run.rollouts_of(step, "train"), **where}
+    scores = {"run": run.name, **where, "scorer": scorer}
+    stage = run.begin(
+        "update_policy",
+        step,
         inputs=[
             data_file(TRAJECTORIES, **rollouts),
-            data_file(SCORES, **rollouts, scorer=scorer),
-            adapter_folder(run.name, step),
+            data_file(SCORES, **scores),
+            run.adapter_folder(step),
         ],
         settings=[run.config.update.model_dump(), run.config.rollouts.temperature, run.config.seed],
         rerun=rerun,
@@ -67,9 +71,9 @@ def update_policy(run: Run, step: int, learner: Learner, *, rerun: bool = False)
         from tasks.grpo.advantages import group_advantages
         from tasks.training_data import training_sequences
 
-        check_gates(run.store, run.name, step, scorer)
+        check_gates(run.store, rollouts["run"], step, scorer, scored_by=run.name)
         trajectories = trajectories_from(run.store.read(TRAJECTORIES, **rollouts), **rollouts)
-        rewards = _rewards(run.store, scorer, **rollouts)
+        rewards = _rewards(run.store, **scores)
         advantages = group_advantages(
             [rewards[t.trajectory_id] for t in trajectories],
             [t.key.group_id for t in trajectories],
@@ -85,15 +89,13 @@ def update_policy(run: Run, step: int, learner: Learner, *, rerun: bool = False)
             step, sequences, lambda done, total: report.advance(done, f"{done}/{total} rows")
         )
         _publish(run, step, result, stage)
-        learner.publish(stage, step + 1, parent=step)
+        learner.publish(stage, step + 1)
         stage.counts.update(trajectories=len(scored), tokens=sum(row.tokens for row in result.steps))
     _refuse_to_spin(run.store, run.name, step)
 
 
-def _rewards(store: Store, scorer: str, *, run: str, step: int, split: str) -> dict[str, float | None]:
-    table = store.read(
-        SCORES, columns=["trajectory_id", "reward"], run=run, step=step, split=split, scorer=scorer
-    )
+def _rewards(store: Store, **partitions: Any) -> dict[str, float | None]:
+    table = store.read(SCORES, columns=["trajectory_id", "reward"], **partitions)
     return dict(zip(table["trajectory_id"].to_pylist(), table["reward"].to_pylist(), strict=True))
 
 

@@ -2,6 +2,6 @@
 SELECT trajectory_id, stop_reason, reward
 FROM rewards
 WHERE
-    run = $run AND step = $step AND split = 'train'
+    run = $scored_by AND step = $step AND split = 'train'
     AND scorer = $scorer AND is_failure(stop_reason) AND reward IS NOT NULL
 ORDER BY trajectory_id

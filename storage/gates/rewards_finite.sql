@@ -2,6 +2,6 @@
 SELECT trajectory_id, reward
 FROM scores
 WHERE
-    run = $run AND step = $step AND split = 'train'
+    run = $scored_by AND step = $step AND split = 'train'
     AND scorer = $scorer AND NOT isfinite(reward)
 ORDER BY trajectory_id

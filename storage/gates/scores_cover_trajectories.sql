@@ -11,7 +11,7 @@ FROM (
 FULL JOIN (
     SELECT trajectory_id
     FROM scores
-    WHERE run = $run AND step = $step AND split = 'train' AND scorer = $scorer
+    WHERE run = $scored_by AND step = $step AND split = 'train' AND scorer = $scorer
 ) AS given
     ON rollouts.trajectory_id = given.trajectory_id
 GROUP BY ALL

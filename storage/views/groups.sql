@@ -25,8 +25,8 @@ SELECT
     END AS solved,
     avg(sampled_tokens) AS mean_tokens
 FROM (
-    SELECT trajectories.*, scorer, CASE WHEN NOT failed THEN reward END AS counted
-    FROM trajectories
+    SELECT rollouts.*, scorer, CASE WHEN NOT failed THEN reward END AS counted
+    FROM rollouts
     LEFT JOIN scores USING (store, run, step, split, trajectory_id)
 )
 GROUP BY store, run, step, split, group_id, scenario_id, group_no, scorer

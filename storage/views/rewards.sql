@@ -15,7 +15,7 @@ scored AS (
         explanation,
         scores.error
     FROM scores
-    JOIN trajectories USING (store, run, step, split, trajectory_id)
+    JOIN rollouts USING (store, run, step, split, trajectory_id)
 ),
 grouped AS (
     SELECT

@@ -1,16 +1,16 @@
 -- A row is a metric of the rollouts of a step and split, whatever became of them: failed ones are counted.
 -- A metric that an environment did not report for a rollout counts as 0, since such metrics are sums.
 WITH
-rollouts AS (
+episodes AS NOT MATERIALIZED (
     SELECT
         store, run, step, split, stop_reason, metrics, sampled_tokens, seconds,
         len(turns) AS turns,
         coalesce(turns[-1].finish_reason = 'length', false) AS clipped
-    FROM trajectories
-),
-totals AS (
-    SELECT store, run, step, split, count(*)::DOUBLE AS rollouts, sum(sampled_tokens)::DOUBLE AS tokens
     FROM rollouts
+),
+totals AS NOT MATERIALIZED (
+    SELECT store, run, step, split, count(*)::DOUBLE AS rollouts, sum(sampled_tokens)::DOUBLE AS tokens
+    FROM episodes
     GROUP BY store, run, step, split
 )
 SELECT store, run, step, split, unnest(found, recursive := true)
@@ -46,7 +46,7 @@ FROM (
                 'denominator': 1.0::DOUBLE
             }
         ] AS found
-    FROM rollouts
+    FROM episodes
     GROUP BY store, run, step, split
 )
 UNION ALL BY NAME
@@ -55,7 +55,7 @@ SELECT
     'stop/' || reason AS name,
     count(*) FILTER (stop_reason = reason)::DOUBLE AS numerator,
     count(*)::DOUBLE AS denominator
-FROM rollouts, (SELECT unnest(stop_reason_names()) AS reason)
+FROM episodes, (SELECT unnest(stop_reason_names()) AS reason)
 GROUP BY store, run, step, split, reason
 UNION ALL BY NAME
 SELECT
@@ -63,7 +63,7 @@ SELECT
     'env/' || entry.key AS name,
     sum(entry.value) AS numerator,
     any_value(totals.rollouts) AS denominator
-FROM (SELECT store, run, step, split, unnest(map_entries(metrics)) AS entry FROM rollouts)
+FROM (SELECT store, run, step, split, unnest(map_entries(metrics)) AS entry FROM episodes)
 JOIN totals USING (store, run, step, split)
 GROUP BY store, run, step, split, entry.key
 UNION ALL BY NAME

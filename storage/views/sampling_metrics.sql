@@ -7,7 +7,7 @@ WITH compared AS (
         unnest(entropies)::DOUBLE AS entropy,
         abs(unnest(trainer_logprobs)::DOUBLE - unnest([logprobs[p + 1] FOR p IN positions])) AS difference
     FROM token_stats
-    JOIN trajectories USING (store, run, step, trajectory_id)
+    JOIN rollouts USING (store, run, step, trajectory_id)
     WHERE split = 'train'
 )
 SELECT store, run, step, 'train' AS split, unnest(found, recursive := true)

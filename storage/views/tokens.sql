@@ -7,7 +7,7 @@ sampler AS (
         unnest(token_ids) AS token_id,
         unnest(mask) AS mask,
         unnest(logprobs) AS logprob
-    FROM files.trajectories
+    FROM rollouts
 ),
 trainer AS (
     SELECT

@@ -23,32 +23,45 @@ def prefect_environment(tmp_path_factory):
     return environment
 
 
+@pytest.fixture(scope="session")
+def prefect_server():
+    """A Prefect server for flows that tests call in their own process."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=180):
+        yield
+
+
+def tiny_document(model: Path, store: Path, name: str = "r", **sections) -> dict:
+    """The config of a tiny run; keyword arguments replace whole sections."""
+    return {
+        "name": name,
+        "store": str(store),
+        "steps": 2,
+        "model": {"base": str(model), "lora": {"rank": 4, "alpha": 8}},
+        "environment": {"name": "tests.flows.worlds:SlowGuess", "args": {"high": 16, "guesses": 2}},
+        "scenarios": {"train": 12, "validation": 4},
+        "rollouts": {
+            "groups_per_step": 4,
+            "rollouts_per_group": 2,
+            "max_turns": 2,
+            "max_tokens_per_turn": 6,
+            "max_concurrency": 4,
+        },
+        "inference": {"engine": "transformers", "max_model_len": 512},
+        "update": {"learning_rate": 1e-3},
+        "validation": {"at_start": True},
+        **sections,
+    }
+
+
 @pytest.fixture
 def tiny_config(tiny_model, tmp_path):
     """Writes the config of a tiny run and returns its path; keyword arguments replace whole sections."""
 
     def write(name: str = "r", **sections) -> Path:
-        config = {
-            "name": name,
-            "store": str(tmp_path / "store"),
-            "steps": 2,
-            "model": {"base": str(tiny_model), "lora": {"rank": 4, "alpha": 8}},
-            "environment": {"name": "tests.flows.worlds:SlowGuess", "args": {"high": 16, "guesses": 2}},
-            "scenarios": {"train": 12, "validation": 4},
-            "rollouts": {
-                "groups_per_step": 4,
-                "rollouts_per_group": 2,
-                "max_turns": 2,
-                "max_tokens_per_turn": 6,
-                "max_concurrency": 4,
-            },
-            "inference": {"engine": "transformers", "max_model_len": 512},
-            "update": {"learning_rate": 1e-3},
-            "validation": {"at_start": True},
-            **sections,
-        }
         path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(config))
+        path.write_text(yaml.safe_dump(tiny_document(tiny_model, tmp_path / "store", name, **sections)))
         return path
 
     return write

@@ -9,14 +9,20 @@ from tasks.environments import Step
 from tasks.environments.guess_number import GuessNumber
 
 
-class SlowGuess(GuessNumber):
-    """The guessing game with an answer that takes its time, so that a run can be caught in the middle."""
+class LengthGuess(GuessNumber):
+    """Rewards the length of what is said, which does vary: a random tiny model says no numbers."""
+
+    async def step(self, message):
+        answer = await super().step(message)
+        return Step(answer.messages, reward=len(message.content or "") / 10, done=answer.done)
+
+
+class SlowGuess(LengthGuess):
+    """The same with an answer that takes its time, so that a run can be caught in the middle."""
 
     async def step(self, message):
         await asyncio.sleep(0.3 * int(self._secret % 4))
-        # A random tiny model says no numbers: reward the length of what it says, which does vary.
-        answer = await super().step(message)
-        return Step(answer.messages, reward=len(message.content or "") / 10, done=answer.done)
+        return await super().step(message)
 
 
 class Unreplayable(GuessNumber):

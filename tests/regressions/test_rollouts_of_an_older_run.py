@@ -30,7 +30,7 @@ def test_runs_with_a_common_beginning_of_their_names_do_not_mix(store):
             question.name: ask(connection, question, run="old").to_pylist() for question in list_questions()
         }
     assert all(row["run"] == "old" for rows in alone.values() for row in rows)
-    check_gates(store, "old", 0, SCORER)
+    check_gates(store, "old", 0, SCORER, scored_by="old")
 
 
 def test_the_same_scenario_of_two_runs_has_ids_of_its_own(store):

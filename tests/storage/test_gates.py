@@ -101,8 +101,8 @@ def gated(store):
 
 
 def test_good_rows_pass(gated):
-    check_gates(gated, "demo", 0, SCORER)
-    check_gates(gated, "demo", 1, SCORER)
+    check_gates(gated, "demo", 0, SCORER, scored_by="demo")
+    check_gates(gated, "demo", 1, SCORER, scored_by="demo")
 
 
 def test_every_gate_is_violated_below():
@@ -116,12 +116,12 @@ def test_gate_names_the_rows_that_violate_it(gate, dataset, change, gated, monke
     # One violation may offend several gates; here each answers for itself.
     monkeypatch.setattr("storage.gates.gate_names", lambda: [gate])
     with pytest.raises(StoreError, match=f"gate `{gate}`") as caught:
-        check_gates(gated, "demo", 1, SCORER)
+        check_gates(gated, "demo", 1, SCORER, scored_by="demo")
     assert "_id'" in str(caught.value)
-    check_gates(gated, "demo", 0, SCORER)
+    check_gates(gated, "demo", 0, SCORER, scored_by="demo")
 
 
 def test_every_reason_to_fail_is_seen_without_choosing_the_gate(gated):
     corrupt(gated, TRAJECTORIES, replaced("logprobs", 2, math.nan))
     with pytest.raises(StoreError, match="logprob_range"):
-        check_gates(gated, "demo", 1, SCORER)
+        check_gates(gated, "demo", 1, SCORER, scored_by="demo")
