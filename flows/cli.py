@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flows import cli_data, cli_inspect, cli_move, cli_runs
+from flows import cli_champion, cli_data, cli_inspect, cli_move, cli_runs
 from flows.cli_data import DEFAULT_STORE, StoreOption
 from flows.cli_runs import SetOption, VerboseOption, assignments, prepare_prefect, run_flow, show_summary
 from storage.errors import RollmillError
@@ -20,7 +20,7 @@ app = typer.Typer(
     help="Train multi-turn LLM agents with GRPO as a pipeline of batch jobs.",
 )
 
-for fragment in (cli_runs, cli_data, cli_inspect, cli_move):
+for fragment in (cli_runs, cli_data, cli_inspect, cli_move, cli_champion):
     app.registered_commands += fragment.app.registered_commands
 
 

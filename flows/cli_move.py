@@ -66,13 +66,18 @@ def gc(
     ] = None,
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
-    """List what may be removed: what reruns replaced, unfinished work, and old adapters."""
+    """List what may be removed: what reruns replaced, unfinished work, old adapters.
+
+    Champions and adapters that runs were forked from always stay.
+    """
     from storage.gc import Retention, plan_removals, remove
+    from storage.registry import promoted_adapters
     from storage.store import Store
 
     found = Store.existing(store)
     policy = Retention(replaced_days, last_adapters, every)
-    removals = plan_removals(found, policy, [_adapter(text) for text in keep or []])
+    kept = {*promoted_adapters(found), *(_adapter(text) for text in keep or [])}
+    removals = plan_removals(found, policy, kept)
     for removal in removals:
         typer.echo(f"{removal.size / 1e6:9.1f} MB  {removal.path}  ({removal.reason})")
     total = f"{len(removals)} things, {sum(removal.size for removal in removals) / 1e6:.1f} MB"

@@ -12,7 +12,7 @@ from flows.output import rows_table
 from storage.catalog import connect
 from storage.layout import adapter_folder
 from storage.store import Store
-from storage.tracking import tracking_uri
+from storage.tracking import mlflow_uri
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -86,13 +86,14 @@ def _print_questions(console: Console, connection: DuckDBPyConnection, run: str)
 def _print_next_steps(console: Console, store: Store, run: str) -> None:
     step = store.adapter_steps(run)[-1]
     root = store.root
+    metrics = mlflow_uri(store, store.existing_run(run)["config"]["tracking"]["mlflow_uri"])
     home = os.environ.get("PREFECT_HOME")
     prefect = f"{f'PREFECT_HOME={home} ' if home else ''}prefect server start"
     console.print(
         f"""
 Store           {root}
 Final adapter   {root / adapter_folder(run, step)}
-Metrics         mlflow ui --backend-store-uri {tracking_uri(store, run)}
+Metrics         mlflow ui --backend-store-uri {metrics}
 Flow runs       {prefect}
 More SQL        rollmill sql "SELECT * FROM turns LIMIT 5" --store {root}
 Serve it        rollmill serve {run} --step {step} --store {root}

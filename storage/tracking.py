@@ -39,7 +39,7 @@ class Tracker:
     def __init__(self, store: Store, run: str) -> None:
         self._store, self._run = store, run
         self._config = store.existing_run(run)["config"]
-        self.uri = tracking_uri(store, run)
+        self.uri = mlflow_uri(store, self._config["tracking"]["mlflow_uri"])
         self._broken = False
 
     def start(self) -> None:
@@ -105,11 +105,10 @@ class Tracker:
             self._broken = True
 
 
-def tracking_uri(store: Store, run: str) -> str:
-    """Where MLflow records a run: the server that its config names, or a SQLite file inside the store."""
-    uri = store.existing_run(run)["config"]["tracking"]["mlflow_uri"]
-    if uri is not None:
-        return uri
+def mlflow_uri(store: Store, configured: str | None) -> str:
+    """Where MLflow records: the server that a config names, or a SQLite file inside the store."""
+    if configured is not None:
+        return configured
     folder = store.root / "mlflow"
     folder.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{folder / 'mlflow.db'}"

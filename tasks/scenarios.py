@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from storage.codec import to_json
 from storage.errors import ScenarioError
 from storage.layout import SPLITS
 from storage.records import Scenario
@@ -29,9 +30,20 @@ def make_scenarios(config: RunConfig) -> dict[str, list[Scenario]]:
         if isinstance(wanted, str):
             placed[split] = load_scenarios(Path(wanted))
         else:
-            made = make_environment(config.environment).scenarios(split, wanted, config.seed)
+            seed = config.seed
+            if split == "validation" and config.scenarios.validation_seed is not None:
+                seed = config.scenarios.validation_seed
+            made = make_environment(config.environment).scenarios(split, wanted, seed)
             placed[split] = {f"{split} scenario {n}": scenario for n, scenario in enumerate(made, start=1)}
-        if not placed[split]:
+    if config.scenarios.validation_seed is not None:
+        held_out = {to_json(scenario.payload) for scenario in placed["validation"].values()}
+        placed["train"] = {
+            place: scenario
+            for place, scenario in placed["train"].items()
+            if to_json(scenario.payload) not in held_out
+        }
+    for split, scenarios in placed.items():
+        if not scenarios:
             raise ScenarioError(f"The {split} split has no scenarios.")
     refuse_double_ids(item for scenarios in placed.values() for item in scenarios.items())
     return {split: list(scenarios.values()) for split, scenarios in placed.items()}

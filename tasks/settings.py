@@ -52,6 +52,9 @@ class ScenarioSettings(Settings):
     """How many to generate for training, or the path of a JSONL file where source is `file`."""
     validation: PositiveInt | str = 32
     """The same for the held-out set. Its scenarios never train."""
+    validation_seed: int | None = None
+    """Seed that the held-out set is generated with; null is the run's. Fixed, it gives runs of different
+    seeds the same held-out set, and what is in it is left out of their training scenarios."""
 
 
 class RolloutSettings(Settings):
@@ -218,6 +221,19 @@ class TrackingSettings(Settings):
     """Where MLflow records: a tracking server's address; null is a SQLite file inside the store."""
     experiment: str = "rollmill"
     """MLflow experiment that the run belongs to."""
+    registered_model: str | None = None
+    """Name in MLflow's registry under which adapters are promoted; null is the name of the run."""
+
+
+class GateSettings(Settings):
+    """What a retrained policy must show before it becomes the champion; a parameter of the flow `retrain`."""
+
+    confidence: float = Field(0.95, gt=0.5, lt=1.0)
+    """Level of the confidence interval of the difference in validation reward."""
+    margin: float = 0.0
+    """The interval must lie above this."""
+    max_unusable: float = Field(0.1, ge=0.0, lt=1.0)
+    """Share of the held-out scenarios that may lack a usable reward of either policy."""
 
 
 class RunConfig(Settings):
