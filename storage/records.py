@@ -20,7 +20,8 @@ class StopReason(StrEnum):
 
     COMPLETED = "completed"  # the environment said that it is done
     MAX_TURNS = "max_turns"  # the turn limit of the rollout
-    MAX_TOKENS = "max_tokens"  # a turn was cut at its token limit, and the policy for that is to stop
+    MAX_TOKENS = "max_tokens"  # a turn was cut at its limit and the policy for that is to stop, or an episode
+    MAX_TOOL_CALLS = "max_tool_calls"  # the limit of tool calls; those of the last reply were not run
     CONTEXT_OVERFLOW = "context_overflow"  # no room left in the model's context for another turn
     PROMPT_TOO_LONG = "prompt_too_long"  # the first prompt already did not fit; nothing was sampled
     PARSE_ERROR = "parse_error"  # the policy's reply could not be read, and the policy for that is to stop

@@ -68,6 +68,11 @@ class RolloutSettings(Settings):
     """Replies of the policy in one episode."""
     max_tokens_per_turn: PositiveInt = 256
     """New tokens in one reply."""
+    max_tokens_per_episode: PositiveInt | None = None
+    """New tokens in all replies of an episode; at the limit it ends with `max_tokens`. null sets none."""
+    max_tool_calls: PositiveInt | None = None
+    """Tool calls in an episode; a reply that goes over it ends the episode with `max_tool_calls`, and its
+    calls are not run. null sets none."""
     on_length: Literal["continue", "stop"] = "continue"
     """What follows a reply cut at max_tokens_per_turn: hand it to the environment, or end the episode."""
     on_parse_error: Literal["continue", "stop"] = "continue"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage.errors import ScenarioError
-from storage.records import Message, Scenario
+from storage.records import Message, Scenario, StopReason
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,14 @@ class Environment(ABC):
     @abstractmethod
     async def step(self, message: Message) -> Step:
         """Answer one reply of the policy, its tool calls included."""
+
+    async def cut(self, reason: StopReason) -> Step:
+        """The loop ended the episode at one of its limits, before it was done: what is it worth?
+
+        The reward and the metrics count to the last turn; messages are shown to nobody. Not called where the
+        episode failed for a reason that says nothing about the policy.
+        """
+        return Step()
 
     async def close(self) -> None:  # noqa: B027  (most environments hold nothing)
         """Give back what the episode held. Called once, however the episode ended."""

@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from storage.records import GroupKey, Message, Scenario, StopReason, Trajectory, Turn
-from tasks.environments.base import Environment
+from tasks.environments.base import Environment, Step
 from tasks.episodes.token_record import TokenRecord
 from tasks.inference.sampler import InferenceError, Sampler, SamplingParams
+from tasks.models.base import ModelError
 from tasks.models.chat import ChatRenderer
 from tasks.settings import RolloutSettings
 
@@ -51,6 +52,7 @@ class _Episode:
     turns: list[Turn] = field(default_factory=list)
     turn_rewards: dict[int, float] = field(default_factory=dict)
     metrics: Counter[str] = field(default_factory=Counter)
+    calls: int = 0  # tool calls that the policy has asked for
 
     def trajectory(self, stop: _Ended, temperature: float, metadata: Mapping[str, Any]) -> Trajectory:
         rewards = self.turn_rewards
@@ -116,40 +118,61 @@ async def _play(
     temperature: float,
 ) -> _Ended:
     try:
-        episode.messages.extend(await _in_environment(environment.reset(scenario)))
-        prompt = player.renderer.prompt(episode.messages, environment.tools)
-        episode.record.begin_segment(prompt)
-        if len(prompt) >= player.max_model_len:
-            raise _Ended(
-                StopReason.PROMPT_TOO_LONG,
-                f"the first prompt has {len(prompt)} tokens and the context {player.max_model_len}",
-            )
-        for turn in range(settings.max_turns):
-            sampled, errors = await _sample_turn(episode, turn, player, settings, temperature)
-            if errors:
-                episode.metrics["parse_errors"] += len(errors)
-                if settings.on_parse_error == "stop":
-                    raise _Ended(StopReason.PARSE_ERROR, "; ".join(errors))
-            answers = [Message("tool", f"Error: {error}") for error in errors]
-            reply = episode.messages[-1]
-            if reply.tool_calls or not errors:
-                step = await _in_environment(environment.step(reply))
-                episode.metrics.update(step.metrics)
-                if step.reward is not None:
-                    episode.turn_rewards[turn] = float(step.reward)
-                answers = [*step.messages, *answers]
-                if step.done:
-                    episode.messages.extend(answers)
-                    return _Ended(StopReason.COMPLETED)
-            if turn + 1 < settings.max_turns:
-                _extend(episode, answers, sampled, environment.tools, player)
-            else:
-                episode.messages.extend(answers)
-        return _Ended(StopReason.MAX_TURNS)
+        return await _play_turns(episode, environment, scenario, player, settings, temperature)
     except _Ended as ended:
-        return ended
+        stop = ended
     except InferenceError as error:
         return _Ended(StopReason.INFERENCE_ERROR, str(error))
+    except ModelError as error:  # the chat template refuses what the environment says, or the order of it
+        return _Ended(StopReason.ENVIRONMENT_ERROR, str(error))
+    if stop.reason.is_failure:
+        return stop
+    try:
+        last = await _in_environment(environment.cut(stop.reason))
+    except _Ended as ended:
+        return ended
+    _count(episode, last)
+    return stop
+
+
+async def _play_turns(
+    episode: _Episode,
+    environment: Environment,
+    scenario: Scenario,
+    player: Player,
+    settings: RolloutSettings,
+    temperature: float,
+) -> _Ended:
+    """Play until the environment is done. Raises _Ended where a limit or a fault ends the episode."""
+    episode.messages.extend(await _in_environment(environment.reset(scenario)))
+    prompt = player.renderer.prompt(episode.messages, environment.tools)
+    episode.record.begin_segment(prompt)
+    if len(prompt) >= player.max_model_len:
+        raise _Ended(
+            StopReason.PROMPT_TOO_LONG,
+            f"the first prompt has {len(prompt)} tokens and the context {player.max_model_len}",
+        )
+    for turn in range(settings.max_turns):
+        sampled, errors = await _sample_turn(episode, turn, player, settings, temperature)
+        if errors:
+            episode.metrics["parse_errors"] += len(errors)
+            if settings.on_parse_error == "stop":
+                raise _Ended(StopReason.PARSE_ERROR, "; ".join(errors))
+        answers = [Message("tool", f"Error: {error}") for error in errors]
+        reply = episode.messages[-1]
+        if reply.tool_calls or not errors:
+            _refuse_more_calls(episode, len(reply.tool_calls), settings)
+            step = await _in_environment(environment.step(reply))
+            _count(episode, step)
+            answers = [*step.messages, *answers]
+            if step.done:
+                episode.messages.extend(answers)
+                return _Ended(StopReason.COMPLETED)
+        if turn + 1 < settings.max_turns:
+            _extend(episode, answers, sampled, environment.tools, player)
+        else:
+            episode.messages.extend(answers)
+    raise _Ended(StopReason.MAX_TURNS)
 
 
 async def _sample_turn(
@@ -160,6 +183,11 @@ async def _sample_turn(
     if room <= 0:
         raise _Ended(StopReason.CONTEXT_OVERFLOW)
     limit = min(room, settings.max_tokens_per_turn)
+    if settings.max_tokens_per_episode is not None:
+        left = settings.max_tokens_per_episode - sum(episode.record.mask)
+        if left <= 0:
+            raise _Ended(StopReason.MAX_TOKENS)
+        limit = min(limit, left)
     params = SamplingParams(temperature, limit, player.renderer.stop_token_ids)
     seed = episode.key.seed(episode.sample_no, turn)
     version, started_at, clock = player.sampler.policy_version, datetime.now(UTC), time.monotonic()
@@ -182,11 +210,26 @@ async def _sample_turn(
     reply = player.renderer.parse(completion.token_ids)
     episode.messages.append(reply.message)
     if completion.finish_reason == "length":
-        if room < settings.max_tokens_per_turn:
+        if room == limit < settings.max_tokens_per_turn:
             raise _Ended(StopReason.CONTEXT_OVERFLOW)
-        if settings.on_length == "stop":
+        if settings.on_length == "stop" or limit < settings.max_tokens_per_turn:
             raise _Ended(StopReason.MAX_TOKENS)
     return completion.token_ids, reply.errors
+
+
+def _refuse_more_calls(episode: _Episode, calls: int, settings: RolloutSettings) -> None:
+    """Count a reply's tool calls; those of a reply that goes over the limit are not run."""
+    episode.calls += calls
+    if settings.max_tool_calls is not None and episode.calls > settings.max_tool_calls:
+        raise _Ended(StopReason.MAX_TOOL_CALLS)
+
+
+def _count(episode: _Episode, step: Step) -> None:
+    """Add a step's metrics and reward to those of the last turn."""
+    episode.metrics.update(step.metrics)
+    if step.reward is not None and episode.turns:
+        turn = episode.turns[-1].turn
+        episode.turn_rewards[turn] = episode.turn_rewards.get(turn, 0.0) + float(step.reward)
 
 
 def _extend(

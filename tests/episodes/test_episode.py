@@ -12,6 +12,7 @@ from tasks.inference.sampler import InferenceError
 from tasks.models.base import load_tokenizer
 from tasks.models.chat import ChatRenderer
 from tasks.settings import RolloutSettings
+from tests.models.chats import tokenizer as qwen_tokenizer
 from tests.scripted import ScriptedSampler
 
 KEY = GroupKey("r", 3, "train", "s", 0)
@@ -212,3 +213,32 @@ async def test_cancellation_is_no_trajectory(tokenizer):
     with pytest.raises(asyncio.CancelledError):
         await episode
     assert environment.closed == 1
+
+
+async def test_a_limit_lets_the_environment_say_what_the_episode_is_worth(tokenizer):
+    class Graded(Echo):
+        async def cut(self, reason):
+            return Step(reward=-1.0, metrics={f"cut_{reason}": 1})
+
+    trajectory, *_ = await play(tokenizer, Graded(), max_turns=2)
+    assert trajectory.stop_reason is StopReason.MAX_TURNS
+    assert trajectory.metrics == {"heard": 2.0, "cut_max_turns": 1.0}
+    assert [turn.reward for turn in trajectory.turns] == [0.25, -0.75]
+
+
+async def test_a_failed_episode_is_worth_nothing_that_an_environment_could_say(tokenizer):
+    class Graded(Echo):
+        async def cut(self, reason):
+            raise AssertionError("not asked")
+
+    trajectory, *_ = await play(tokenizer, Graded(), max_model_len=4)
+    assert trajectory.stop_reason is StopReason.PROMPT_TOO_LONG
+
+
+async def test_tool_calls_over_the_limit_are_not_run():
+    calls = "".join('<tool_call>{"name": "f", "arguments": {}}</tool_call>' for _ in range(2))
+    trajectory, _, environment = await play(
+        qwen_tokenizer("qwen3"), reply=lambda prompt, seed: calls, max_tool_calls=3, max_model_len=2048
+    )
+    assert trajectory.stop_reason is StopReason.MAX_TOOL_CALLS
+    assert len(environment.heard) == 1
