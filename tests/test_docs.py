@@ -11,7 +11,7 @@ from flows.config import parse_config
 from flows.document_config import page
 from storage import document_schemas
 from storage.catalog import connect
-from storage.records import Message, Scenario
+from storage.records import Message, Scenario, ToolCall
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,3 +69,19 @@ def test_every_command_of_the_readme_is_one(monkeypatch):
     )
     assert used
     assert used <= set(commands)
+
+
+async def test_the_page_of_environments_has_one_with_tools_that_runs(tmp_path, monkeypatch):
+    code = blocks("python", "docs/environments.md")[0]
+    (tmp_path / "prices.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    from prices import Prices
+
+    world = Prices()
+    [scenario] = world.scenarios("train", 1, 0)
+    await world.reset(scenario)
+    call = ToolCall("a", "price", '{"fruit": "pear"}')
+    step = await world.step(Message("assistant", None, tool_calls=(call,)))
+    assert [message.content for message in step.messages] == ["4"]
+    assert (await world.step(Message("assistant", "7 cents"))).reward == 1.0
