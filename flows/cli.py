@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -45,11 +46,17 @@ def train(
 @app.command()
 def check(
     config: Annotated[Path, typer.Argument(help="YAML file with the run's configuration.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print it with all defaults, as the parameters of a deployment.")
+    ] = False,
 ) -> None:
     """Check a config, and say every mistake in it, without starting anything."""
     from flows.config import load_config
 
     checked = load_config(config)
+    if as_json:
+        typer.echo(json.dumps({"config": checked.model_dump(mode="json")}, indent=2))
+        return
     typer.echo(f"{config} is sound: run {checked.name}, {checked.steps} steps, store {checked.store}.")
 
 

@@ -21,7 +21,12 @@ from tasks.settings import RewardSettings
 
 @flow(name="generate_scenarios", flow_run_name="scenarios of {run}")
 def generate_scenarios(run: str, store: str = ".rollmill/store") -> None:
-    """Make or load the scenarios of a run again."""
+    """Make or load the scenarios of a run again.
+
+    Args:
+        run: Name of the run.
+        store: Folder of the store.
+    """
     it = Run.load(store, run)
     with it.store.writer(run):
         generate.generate_scenarios(it, rerun=True)
@@ -31,7 +36,14 @@ def generate_scenarios(run: str, store: str = ".rollmill/store") -> None:
 async def collect_rollouts(
     run: str, step: int, split: str = SPLITS[0], store: str = ".rollmill/store"
 ) -> None:
-    """Play the scenarios of a step with its adapter."""
+    """Play the scenarios of a step with its adapter.
+
+    Args:
+        run: Name of the run.
+        step: Training step, from 0 on.
+        split: train or validation.
+        store: Folder of the store.
+    """
     it = Run.load(store, run)
     with it.store.writer(run):
         async with open_player(it) as player:
@@ -47,7 +59,15 @@ async def score_rollouts(
     reward: RewardSettings | None = None,
     store: str = ".rollmill/store",
 ) -> None:
-    """Score a step's stored rollouts, by the run's own scorer or by another one."""
+    """Score a step's stored rollouts, by the run's own scorer or by another one.
+
+    Args:
+        run: Name of the run.
+        step: Training step, from 0 on.
+        split: train or validation.
+        reward: Another scorer; null is the run's own.
+        store: Folder of the store.
+    """
     it = Run.load(store, run)
     with it.store.writer(run):
         await score.score_rollouts(it, step, split=split, reward=reward, rerun=True)
@@ -55,7 +75,13 @@ async def score_rollouts(
 
 @flow(name="update_policy", flow_run_name="update of {run}, step {step}")
 def update_policy(run: str, step: int, store: str = ".rollmill/store") -> None:
-    """Train the adapter of `step` on its stored rollouts; publishes the adapter of `step + 1`."""
+    """Train the adapter of `step` on its stored rollouts; publishes the adapter of `step + 1`.
+
+    Args:
+        run: Name of the run.
+        step: Training step, from 0 on.
+        store: Folder of the store.
+    """
     it = Run.load(store, run)
     with it.store.writer(run):
         update.update_policy(it, step, Learner(it), rerun=True)
@@ -63,7 +89,13 @@ def update_policy(run: str, step: int, store: str = ".rollmill/store") -> None:
 
 @flow(name="validate_policy", flow_run_name="validation of {run}, step {step}")
 async def validate_policy(run: str, step: int, store: str = ".rollmill/store") -> None:
-    """Play and score the held-out scenarios with the adapter of a step."""
+    """Play and score the held-out scenarios with the adapter of a step.
+
+    Args:
+        run: Name of the run.
+        step: Step of the adapter.
+        store: Folder of the store.
+    """
     it = Run.load(store, run)
     with it.store.writer(run):
         async with open_player(it) as player:

@@ -27,7 +27,11 @@ from tasks.validate_policy import validate_policy
 
 @flow(name="train", flow_run_name="train {config.name}")
 async def train(config: RunConfig) -> None:
-    """Train a run to `config.steps` updates."""
+    """Train a run to `config.steps` updates, or go on with it from where it stands.
+
+    Args:
+        config: Everything that the run is; see docs/config.md.
+    """
     check_config(config)
     await run_chain(Run.create_or_resume(config))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,11 +107,16 @@ JSON_FILES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 }
 
 
-def connect(*stores: str | Path) -> DuckDBPyConnection:
+def connect(*stores: str | Path, step: int | None = None, views: Sequence[str] = VIEWS) -> DuckDBPyConnection:
     """An in-memory DuckDB connection with the views over `stores`, told apart by their column `store`.
 
     It is closed: it reads files of these stores alone, writes none, loads no extension, and its configuration
     is locked. Tables and views can be made in its memory.
+
+    Args:
+        step: show the files of this step alone, beside those that belong to no step, so that looking at one
+            step costs the same however many a run has.
+        views: which of the views to make, each after those that it is made from; all take half a second.
 
     Raises:
         StoreError: no store is given.
@@ -126,10 +132,10 @@ def connect(*stores: str | Path) -> DuckDBPyConnection:
     _create_macros(connection)
     connection.execute("CREATE SCHEMA files")
     for dataset in DATASETS.values():
-        connection.execute(f"CREATE VIEW files.{dataset.name} AS {_parquet_relation(dataset, roots)}")
+        connection.execute(f"CREATE VIEW files.{dataset.name} AS {_parquet_relation(dataset, roots, step)}")
     for name in JSON_FILES:
-        connection.execute(f"CREATE VIEW files.{name} AS {_json_relation(name, roots)}")
-    for name in VIEWS:
+        connection.execute(f"CREATE VIEW files.{name} AS {_json_relation(name, roots, step)}")
+    for name in views:
         connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
         connection.execute(f"COMMENT ON VIEW {name} IS {literal(view_comment(name))}")
     _close(connection, len(roots))
@@ -189,16 +195,17 @@ def _create_macros(connection: DuckDBPyConnection) -> None:
     )
 
 
-def _parquet_relation(dataset: Dataset, roots: list[Path]) -> str:
+def _parquet_relation(dataset: Dataset, roots: list[Path], step: int | None) -> str:
     columns = {field.name: duckdb_type(field.type) for field in dataset.columns}
     partitions = {name: PARTITION_TYPES[name] for name in dataset.partitions}
     schema = ", ".join(
         f"{literal(name)}: {{name: {literal(name)}, type: {literal(type_)}, default_value: NULL}}"
         for name, type_ in columns.items()
     )
+    files = "/".join([dataset.name, *(f"{name}=*" for name in partitions)])
     reads = [
         f"SELECT {literal(str(root))} AS store, * FROM read_parquet("
-        f"{_glob(number, '/'.join([dataset.name, *(f'{p}=*' for p in partitions), 'data.parquet']))}, "
+        f"{_glob(number, f'{files}/data.parquet', step)}, "
         f"allow_empty = true, hive_partitioning = true, hive_types = {_struct(partitions)}, "
         f"schema = MAP {{{schema}}})"
         for number, root in enumerate(roots)
@@ -206,11 +213,12 @@ def _parquet_relation(dataset: Dataset, roots: list[Path]) -> str:
     return _typed_union({"store": "VARCHAR", **partitions, **columns}, reads)
 
 
-def _json_relation(name: str, roots: list[Path]) -> str:
+def _json_relation(name: str, roots: list[Path], step: int | None) -> str:
     globs, columns = JSON_FILES[name]
     reads = [
-        f"SELECT {literal(str(root))} AS store, * FROM read_json({_glob(number, glob)}, allow_empty = true, "
-        f"format = 'unstructured', hive_partitioning = true, columns = {_struct(columns)}, hive_types = "
+        f"SELECT {literal(str(root))} AS store, * FROM read_json({_glob(number, glob, step)}, "
+        "allow_empty = true, format = 'unstructured', hive_partitioning = true, "
+        f"columns = {_struct(columns)}, hive_types = "
         + _struct({part: PARTITION_TYPES[part] for part in re.findall(r"(\w+)=\*", glob)})
         + ")"
         for number, root in enumerate(roots)
@@ -230,7 +238,9 @@ def _struct(types: dict[str, str]) -> str:
     return "{" + ", ".join(f"{literal(name)}: {literal(type_)}" for name, type_ in types.items()) + "}"
 
 
-def _glob(number: int, pattern: str) -> str:
+def _glob(number: int, pattern: str, step: int | None) -> str:
+    if step is not None:
+        pattern = pattern.replace("step=*", f"step={step:06d}")
     return literal(f"{PROTOCOL}://{number}/{pattern}")
 
 

@@ -15,6 +15,7 @@ from storage.errors import StoreError
 from storage.store import Store
 
 GATE_FILES = Path(__file__).parent / "gates"
+VIEWS = ("runs", "trajectories", "rollouts", "turns", "tokens", "scores", "rewards")  # all that gates use
 SHOWN = 3  # offending rows in the error
 
 
@@ -29,7 +30,7 @@ def check_gates(store: Store, run: str, step: int, scorer: str, *, scored_by: st
         StoreError: a gate is violated; it names the gate, how many rows violate it, and the first of them.
     """
     values = {"run": run, "step": step, "scorer": scorer, "scored_by": scored_by}
-    with connect(store.root) as connection:
+    with connect(store.root, step=step, views=VIEWS) as connection:
         for name in gate_names():
             sql = (GATE_FILES / f"{name}.sql").read_text(encoding="utf-8")
             used = {key: value for key, value in values.items() if re.search(rf"\${key}\b", sql)}

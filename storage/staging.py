@@ -11,16 +11,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage.layout import StageKey
 from storage.schemas import TRAJECTORIES
 from storage.stages import Stage
-from storage.store import write_parquet
+from storage.store import Store, write_parquet
 
 
 class StagedGroups:
     def __init__(self, stage: Stage) -> None:
         self._files = stage.store.files
-        self._area = f"_staging/{stage.key.folder}/{stage.key.split}"
-        self._folder = f"{self._area}/{stage.inputs_digest}"
+        self._folder = f"{_area(stage.key)}/{stage.inputs_digest}"
 
     def add(self, group_id: str, trajectories: pa.Table) -> None:
         """Keep a finished group; it is on the disk when this returns."""
@@ -43,14 +43,19 @@ class StagedGroups:
         """Forget a group, so that a rerun plays it again."""
         self._files.remove(self._file(group_id))
 
-    def clear(self) -> None:
-        """Remove everything staged for this step and split; call it once the step is published."""
-        if self._files.exists(self._area):
-            self._files.remove(self._area)
-
     def _file(self, group_id: str) -> str:
         return f"{self._folder}/group-{group_id}.parquet"
 
     @property
     def folder(self) -> Path:
         return self._files.path(self._folder)
+
+
+def clear_staged(store: Store, key: StageKey) -> None:
+    """Remove everything staged for a step and split; call it whenever the stage is found to be done."""
+    if store.files.exists(_area(key)):
+        store.files.remove(_area(key))
+
+
+def _area(key: StageKey) -> str:
+    return f"_staging/{key.folder}/{key.split}"

@@ -26,7 +26,7 @@ def metric_name(name: str) -> str:
 
 def step_metrics(store: Store, run: str, step: int) -> dict[str, float]:
     """Every metric of a step, computed from stored rows by the view `metrics`."""
-    with connect(store.root) as connection:
+    with connect(store.root, step=step) as connection:
         rows = connection.execute(
             "SELECT name, value FROM metrics WHERE run = ? AND step = ? AND value IS NOT NULL", [run, step]
         ).fetchall()

@@ -15,11 +15,11 @@ from prefect.tasks import exponential_backoff
 
 from storage.codec import scenarios_from, trajectories_from, trajectories_table
 from storage.errors import RolloutError
-from storage.layout import data_file
+from storage.layout import StageKey, data_file
 from storage.records import GroupKey, Scenario, StopReason, Trajectory
 from storage.schemas import SCENARIOS, TRAJECTORIES
 from storage.stages import Stage
-from storage.staging import StagedGroups
+from storage.staging import StagedGroups, clear_staged
 from tasks.episodes.episode import Player
 from tasks.episodes.group import play_group
 from tasks.loading import make_environment
@@ -51,6 +51,7 @@ async def collect_rollouts(
         rerun=rerun,
     )
     if stage is None:
+        clear_staged(run.store, StageKey(run.name, "collect_rollouts", step, split))
         return
     with stage:
         collection = _Collection(run, step, split, player, StagedGroups(stage))
@@ -63,7 +64,7 @@ async def collect_rollouts(
             play = collect_group.with_options(retries=run.config.rollouts.retries)
             await asyncio.gather(*(play(collection, key, scenario) for key, scenario in missing.items()))
         collection.publish(stage, list(groups))
-    collection.staged.clear()
+    clear_staged(run.store, stage.key)
 
 
 @task(cache_policy=NO_CACHE, retry_delay_seconds=exponential_backoff(backoff_factor=2))

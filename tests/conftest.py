@@ -13,3 +13,12 @@ settings.load_profile("shared machine")
 def tiny_model(tmp_path_factory):
     """Folder of a tiny random chat model."""
     return make_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def prefect_server():
+    """A Prefect server for flows that tests call in their own process."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=180):
+        yield

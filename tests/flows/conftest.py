@@ -23,15 +23,6 @@ def prefect_environment(tmp_path_factory):
     return environment
 
 
-@pytest.fixture(scope="session")
-def prefect_server():
-    """A Prefect server for flows that tests call in their own process."""
-    from prefect.testing.utilities import prefect_test_harness
-
-    with prefect_test_harness(server_startup_timeout=180):
-        yield
-
-
 def tiny_document(model: Path, store: Path, name: str = "r", **sections) -> dict:
     """The config of a tiny run; keyword arguments replace whole sections."""
     return {
