@@ -127,6 +127,8 @@ def _explain(detail: Any) -> str:
     if detail["type"] == "missing":
         return f"{field}: this setting has no default and must be given."
     message = detail["msg"].removeprefix("Value error, ")
+    if isinstance(detail["input"], dict):  # a rule about several settings, which its message names
+        return f"{field}: {message}." if field else f"{message}."
     return f"{field}: {message}, got {detail['input']!r}."
 
 

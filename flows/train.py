@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows.artifacts import publish_report
 from flows.config import check_config
 from storage.tracking import Tracker
 from tasks.collect_rollouts import collect_rollouts
@@ -63,4 +64,5 @@ async def run_chain(run: Run, through: int | None = None) -> None:
             if steps == run.config.steps or run.validates(steps):
                 await validate_policy(run, steps, player)
                 tracker.log_step(steps)
+            await publish_report(run, tracker)
             tracker.finish()

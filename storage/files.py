@@ -30,10 +30,14 @@ class LocalFiles:
     def publish(self, built: Path, relative: str) -> None:
         """Move a finished file or folder into place. What stood there is kept under `_replaced`.
 
-        A file is replaced in one atomic step. A folder cannot be: for an instant nothing stands at
-        `relative`, and whoever reads folders goes by their manifest.
+        What is there already, byte for byte, stays: a stage that died before its record was written publishes
+        the same once more. A file is replaced in one atomic step. A folder cannot be: for an instant nothing
+        stands at `relative`, and whoever reads folders goes by their manifest.
         """
         target = self.path(relative)
+        if target.exists() and digest_tree(target) == digest_tree(built):
+            _remove(built)
+            return
         sync_tree(built)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
@@ -58,11 +62,7 @@ class LocalFiles:
             return None
 
     def remove(self, relative: str) -> None:
-        path = self.path(relative)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(self.path(relative))
 
     def _keep_replaced(self, target: Path, relative: str) -> None:
         kept = self.path(f"_replaced/{uuid.uuid4().hex[:12]}/{relative}")
@@ -71,6 +71,13 @@ class LocalFiles:
             os.replace(target, kept)
         else:
             os.link(target, kept)  # a second name: the file is never absent from its first one
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def digest_file(path: Path) -> str:

@@ -5,12 +5,15 @@ MLflow looks on; it decides nothing. What fails here is reported once and traini
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from storage.catalog import connect
+from storage.layout import SPLITS, data_file
+from storage.schemas import SCENARIOS
 from storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,10 @@ class Tracker:
         """Send the metrics of a step. Sending them again changes nothing but their time."""
         self._guard(f"log the metrics of step {step}", lambda: self._log_step(step))
 
+    def log_figure(self, figure: Any, name: str) -> None:
+        """Keep a matplotlib figure as an artifact of the run."""
+        self._guard(f"keep {name}", lambda: self._client().log_figure(self._run_id(), figure, name))
+
     def finish(self, status: str = "FINISHED") -> None:
         self._guard("end the run", lambda: self._client().set_terminated(self._run_id(), status))
 
@@ -64,7 +71,22 @@ class Tracker:
         )
         for name, value in flatten(self._config).items():
             client.log_param(run.info.run_id, metric_name(name), str(value)[:PARAM_LENGTH])
+        client.log_inputs(run.info.run_id, self._scenario_inputs())
         self._store.write_run(self._run, {**description, "mlflow_run_id": run.info.run_id})
+
+    def _scenario_inputs(self) -> list[Any]:
+        """The run's scenarios as MLflow's dataset inputs, by the digests of their files."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        inputs = []
+        for split in SPLITS:
+            path = data_file(SCENARIOS, run=self._run, split=split)
+            digest = self._store.digest(path)
+            if digest is not None:  # a fork plays its parent's
+                source = json.dumps({"uri": f"{self._store.root}/{path}"})
+                dataset = Dataset(f"scenarios/{split}", digest.split(":")[1][:36], "local", source)
+                inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", split)]))
+        return inputs
 
     def _log_step(self, step: int) -> None:
         from mlflow.entities import Metric

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+VLLM_HOTTEST = 2.0  # what its OpenAI-compatible endpoint accepts at most
+
 
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -261,3 +263,13 @@ class RunConfig(Settings):
     update: UpdateSettings = UpdateSettings()
     validation: ValidationSettings = ValidationSettings()
     tracking: TrackingSettings = TrackingSettings()
+
+    @model_validator(mode="after")
+    def _vllm_takes_the_temperature(self) -> RunConfig:
+        hottest = max(self.rollouts.temperature, self.validation.temperature or 0.0)
+        if self.inference.engine == "vllm" and hottest > VLLM_HOTTEST:
+            raise ValueError(
+                f"vLLM refuses temperatures above {VLLM_HOTTEST:g}, and {hottest:g} is asked for: lower "
+                "rollouts.temperature and validation.temperature, or set inference.engine to transformers"
+            )
+        return self

@@ -51,8 +51,8 @@ def test_a_stage_is_run_again_and_what_it_replaces_is_kept(tiny_config, rollmill
     finish(rollmill("train", config))
     store = Store(tmp_path / "store")
 
-    finish(rollmill("stage", "score_rollouts", "r", "--step", 0, "--store", store.root))
-    assert len(list(store.root.glob("_replaced/*/scores/**/data.parquet"))) == 1
+    finish(rollmill("stage", "collect_rollouts", "r", "--step", 0, "--store", store.root))
+    assert len(list(store.root.glob("_replaced/*/trajectories/**/data.parquet"))) == 1
 
     said = refuse(rollmill("train", tiny_config(steps=1, seed=5)))
     assert "seed: 0 in the store, 5 now" in said

@@ -95,3 +95,12 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path, text):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path / "none.yaml")
+
+
+def test_temperature_that_vllm_refuses_is_refused_first():
+    said = mistakes(rollouts__temperature=2.5)
+    assert "vLLM refuses temperatures above 2, and 2.5 is asked for" in said
+    assert "got {" not in said
+    sound = copy.deepcopy(SOUND)
+    sound |= {"rollouts": {"temperature": 2.5}, "inference": {"engine": "transformers"}}
+    assert parse_config(sound).rollouts.temperature == 2.5

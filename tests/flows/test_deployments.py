@@ -15,6 +15,8 @@ import httpx
 import mlflow
 import pytest
 
+from storage.layout import StageKey
+from storage.stages import read_record
 from storage.store import Store
 from storage.tracking import mlflow_uri
 from tests.flows.conftest import ROOT, tiny_document
@@ -143,8 +145,18 @@ def test_scheduled_training_and_a_rerun_of_one_stage(prefect, tiny_model, tmp_pa
     recorded = client.get_run(store.existing_run("deployed")["mlflow_run_id"])
     assert recorded.info.status == "FINISHED"
     assert "val/reward" in recorded.data.metrics
+    assert {i.dataset.name for i in recorded.inputs.dataset_inputs} == {
+        "scenarios/train",
+        "scenarios/validation",
+    }
+    assert [file.path for file in client.list_artifacts(recorded.info.run_id)] == ["rewards.png"]
+    for kind, key in (("table", "deployed-metrics"), ("image", "deployed-rewards")):
+        artifact = prefect.api.get(f"/artifacts/{key}/latest").raise_for_status().json()
+        assert artifact["type"] == kind
 
     # One stage by its deployment.
+    key = StageKey("deployed", "score_rollouts", 1, "train", "environment")
+    first = read_record(store, key)
     before = store.digest("trajectories/run=deployed/step=000001/split=train/data.parquet")
     score = prefect.deployment("score_rollouts")
     parameters = {"run": "deployed", "step": 1, "store": str(store.root)}
@@ -152,8 +164,7 @@ def test_scheduled_training_and_a_rerun_of_one_stage(prefect, tiny_model, tmp_pa
     assert made.status_code == 201, made.text
     run = prefect.finished(made.json()["id"])
     assert run["state_type"] == "COMPLETED", run["state"]
-    [replaced] = store.root.glob("_replaced/*/scores/run=deployed/step=000001/*/*/data.parquet")
-    assert replaced.is_file()
+    assert read_record(store, key).started_at > first.started_at
     assert store.digest("trajectories/run=deployed/step=000001/split=train/data.parquet") == before
 
     # A stage that cannot be done fails with words that say why.
