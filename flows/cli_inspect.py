@@ -1,8 +1,9 @@
-"""`rollmill show, explain`: one episode, and what stands behind an adapter."""
+"""`rollmill show, explain, report`: one episode, what stands behind an adapter, a run as a page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,6 +81,21 @@ def explain(
     _print_explanation(Console(highlight=False, soft_wrap=True), explanation)
     if explanation.mismatches:
         raise StoreError(f"{len(explanation.mismatches)} files are not as they were recorded; see above.")
+
+
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(help="Name of the run.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File; RUN.html by default.")] = None,
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Write a run as one HTML file: figures, numbers, episodes, lineage and configuration."""
+    from flows.report import write_report
+    from storage.store import Store
+
+    path = out or Path(f"{run}.html")
+    write_report(Store.existing(store), run, path)
+    typer.echo(f"Report of {run} written to {path}.")
 
 
 def _print_explanation(console: Console, found: Explanation) -> None:
