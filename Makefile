@@ -13,7 +13,7 @@ READY := $(VENV)/.ready-$(ENGINE)
 
 export PREFECT_HOME ?= $(CURDIR)/.rollmill/prefect
 
-.PHONY: setup demo test check lock clean
+.PHONY: setup demo test faults check lock clean
 
 setup: $(READY)
 
@@ -29,6 +29,11 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+# Kill runs at many more places than `make test` does: for the night.
+FAULTS ?= 200
+faults: $(READY)
+	ROLLMILL_FAULTS=$(FAULTS) $(BIN)/python -m pytest tests/faults
 
 # Lint, types and import contracts.
 check: $(READY)

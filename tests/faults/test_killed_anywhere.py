@@ -17,7 +17,7 @@ from storage.store import Store
 from tests.faults.crashes import Crash, start_run, was_killed
 from tests.flows.conftest import tiny_document
 
-FAULTS = int(os.environ.get("ROLLMILL_FAULTS", "20"))
+FAULTS = int(os.environ.get("ROLLMILL_FAULTS", "8"))
 STEPS = 2
 FURTHEST = 40  # operations that a run gets to before it dies; it takes several deaths to its end
 

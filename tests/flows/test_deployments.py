@@ -99,6 +99,16 @@ class Prefect:
 
         return self.wait(ended, 300)
 
+    def run(self, deployment: dict, parameters: dict) -> dict:
+        """Run a deployment; returns the flow run once it has ended."""
+        path = f"/deployments/{deployment['id']}/create_flow_run"
+
+        def made():
+            answer = self.api.post(path, json={"parameters": parameters})
+            return answer.json() if answer.status_code == 201 else None  # 503: its database is locked now
+
+        return self.finished(self.wait(made, 60)["id"])
+
     def runs_of(self, deployment: dict) -> list[dict]:
         wanted = {"deployments": {"id": {"any_": [deployment["id"]]}}}
         return self.api.post("/flow_runs/filter", json=wanted).json()
@@ -160,18 +170,13 @@ def test_scheduled_training_and_a_rerun_of_one_stage(prefect, tiny_model, tmp_pa
     before = store.digest("trajectories/run=deployed/step=000001/split=train/data.parquet")
     score = prefect.deployment("score_rollouts")
     parameters = {"run": "deployed", "step": 1, "store": str(store.root)}
-    made = prefect.api.post(f"/deployments/{score['id']}/create_flow_run", json={"parameters": parameters})
-    assert made.status_code == 201, made.text
-    run = prefect.finished(made.json()["id"])
+    run = prefect.run(score, parameters)
     assert run["state_type"] == "COMPLETED", run["state"]
     assert read_record(store, key).started_at > first.started_at
     assert store.digest("trajectories/run=deployed/step=000001/split=train/data.parquet") == before
 
     # A stage that cannot be done fails with words that say why.
-    made = prefect.api.post(
-        f"/deployments/{score['id']}/create_flow_run", json={"parameters": {**parameters, "run": "nobody"}}
-    )
-    run = prefect.finished(made.json()["id"])
+    run = prefect.run(score, {**parameters, "run": "nobody"})
     assert run["state_type"] == "FAILED"
     assert "There is no run 'nobody'" in run["state"]["message"]
 
