@@ -31,6 +31,9 @@ def stage(
     scorer: Annotated[
         str | None, typer.Option(help="Another scorer for score_rollouts, as package.module:function.")
     ] = None,
+    reward: Annotated[
+        Path | None, typer.Option(help="YAML file with another `reward` section for score_rollouts.")
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     verbose: VerboseOption = False,
 ) -> None:
@@ -41,8 +44,10 @@ def stage(
 
     if name not in STAGES:
         raise typer.BadParameter(f"there is no stage {name!r}; the stages are {', '.join(STAGES)}")
-    reward = None if scorer is None else {"scorer": scorer}
-    given = {"run": run, "step": step, "split": split, "reward": reward, "store": str(store)}
+    if scorer is not None and reward is not None:
+        raise typer.BadParameter("--scorer and --reward name two scorers; give one of them")
+    wanted = {"scorer": scorer} if scorer is not None else _reward(reward) if reward is not None else None
+    given = {"run": run, "step": step, "split": split, "reward": wanted, "store": str(store)}
     parameters = {key: value for key, value in given.items() if value is not None}
     unknown = set(parameters) - set(STAGES[name].parameters.properties)
     if unknown:
@@ -191,3 +196,20 @@ def _existing(store: Path, run: str) -> None:
     from storage.store import Store
 
     Store.existing(store).existing_run(run)
+
+
+def _reward(path: Path) -> dict[str, Any]:
+    """The reward section that stands in a YAML file. Raises ConfigError when it is none, or cannot score."""
+    import yaml
+    from pydantic import ValidationError
+
+    from storage.errors import ConfigError
+    from tasks.rewards.scorers import check_scorer
+    from tasks.settings import RewardSettings
+
+    try:
+        settings = RewardSettings.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        raise ConfigError(f"{path} is not a `reward` section: {error}") from error
+    check_scorer(settings)
+    return settings.model_dump()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from storage.errors import ConfigError, RollmillError
 from storage.layout import check_name
 from tasks.loading import make_environment
-from tasks.rewards.programmatic import make_scorer, scorer_name
+from tasks.rewards.scorers import check_scorer, scorer_name
 from tasks.scenarios import make_scenarios
 from tasks.settings import RunConfig
 
@@ -101,7 +101,8 @@ def _check_names(document: dict[str, Any], config: RunConfig | None) -> list[str
         check("environment", lambda: make_environment(environment) and None)
     if (reward := section("reward")) is not None:
         check("reward.scorer", lambda: check_name("scorer", scorer_name(reward)) and None)
-        check("reward.scorer", lambda: make_scorer(reward) and None)
+        field = "reward.scorer" if reward.judge is None else "reward.judge"
+        check(field, lambda: check_scorer(reward))
     if (scenarios := section("scenarios")) is not None:
         for split in ("train", "validation"):
             wanted = getattr(scenarios, split)

@@ -24,7 +24,7 @@ from storage.registry import Registry
 from storage.store import Store
 from tasks.gate import compare_steps, decide
 from tasks.retraining import begin_retraining, dated_config, registered_model
-from tasks.rewards.programmatic import scorer_name
+from tasks.rewards.scorers import scorer_name
 from tasks.run import Run
 from tasks.settings import GateSettings, RunConfig
 

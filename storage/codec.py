@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from storage.records import (
     GroupKey,
+    JudgeCall,
     Message,
     Scenario,
     Score,
@@ -19,7 +20,7 @@ from storage.records import (
     Trajectory,
     Turn,
 )
-from storage.schemas import SCENARIOS, SCORES, TRAJECTORIES
+from storage.schemas import JUDGE_CALLS, SCENARIOS, SCORES, TRAJECTORIES
 
 
 def scenarios_table(scenarios: Sequence[Scenario]) -> pa.Table:
@@ -66,6 +67,11 @@ def scores_table(scores: Iterable[Score], scorer_digest: str) -> pa.Table:
         for score in scores
     ]
     return pa.Table.from_pylist(rows, schema=SCORES.schema)
+
+
+def judge_calls_table(calls: Iterable[JudgeCall]) -> pa.Table:
+    rows = [{**vars(call), "trajectory_ids": list(call.trajectory_ids)} for call in calls]
+    return pa.Table.from_pylist(rows, schema=JUDGE_CALLS.schema)
 
 
 def to_json(value: Any) -> str:

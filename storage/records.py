@@ -161,6 +161,27 @@ class Score:
     judge_call_ids: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class JudgeCall:
+    """One request to a judge and its raw reply. `error` says why the reply was not used, or is not there."""
+
+    judge_call_id: str
+    model: str
+    prompt_version: str
+    attempt: int
+    group_id: str | None
+    trajectory_ids: tuple[str, ...]
+    request: str  # JSON: the messages
+    started_at: datetime
+    seconds: float
+    reply: str | None = None
+    error: str | None = None
+    cached: bool = False
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost: float | None = None
+
+
 def _digest(*parts: object) -> str:
     """32 hex digits that name `parts`; the separator keeps ('a', 'bc') apart from ('ab', 'c')."""
     return hashlib.sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()[:32]

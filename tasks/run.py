@@ -23,7 +23,7 @@ from storage.stages import (
 from storage.status import run_status
 from storage.store import Store
 from storage.version import code_version
-from tasks.rewards.programmatic import scorer_name
+from tasks.rewards.scorers import scorer_name
 from tasks.settings import RunConfig
 
 # What may change while a run goes on: how far it goes, and what only looks at it.

@@ -7,11 +7,12 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from storage.codec import scenarios_from, scores_table, trajectories_from
+from storage.codec import judge_calls_table, scenarios_from, scores_table, trajectories_from
 from storage.layout import data_file
-from storage.schemas import SCENARIOS, SCORES, TRAJECTORIES
+from storage.replies import StoredReplies
+from storage.schemas import JUDGE_CALLS, SCENARIOS, SCORES, TRAJECTORIES
 from tasks.progress import progress
-from tasks.rewards.programmatic import make_scorer
+from tasks.rewards.scorers import make_scorer
 from tasks.run import Run
 from tasks.settings import RewardSettings
 
@@ -31,7 +32,7 @@ async def score_rollouts(
         ConfigError: the scorer cannot be imported.
         StoreError: the rollouts are not there.
     """
-    scorer = make_scorer(reward or run.config.reward)
+    scorer = make_scorer(reward or run.config.reward, StoredReplies(run.store))
     where: dict[str, Any] = {"step": step, "split": split}
     rollouts = {"run": run.rollouts_of(step, split), **where}
     stage = run.begin(
@@ -53,5 +54,8 @@ async def score_rollouts(
         scenarios = scenarios_from(run.store.read(SCENARIOS, run=run.scenarios_of(), split=split))
         scores = await scorer.score(trajectories, {s.scenario_id: s for s in scenarios})
         table = scores_table(scores, scorer.digest)
-        stage.publish_table(SCORES, table, run=run.name, **where, scorer=scorer.name)
+        place = {"run": run.name, **where, "scorer": scorer.name}
+        if calls := scorer.judge_calls:
+            stage.publish_table(JUDGE_CALLS, judge_calls_table(calls), **place)
+        stage.publish_table(SCORES, table, **place)
         stage.counts.update(scored=sum(s.reward is not None for s in scores), rollouts=len(scores))

@@ -111,11 +111,68 @@ class InferenceSettings(Settings):
     after new weights were loaded; null is 1e-3 in float32 and 0.15 in bfloat16."""
 
 
+class JudgeSettings(Settings):
+    model: str
+    """Name of the judge model, as its endpoint knows it."""
+    base_url: str | None = None
+    """Address of an OpenAI-compatible endpoint, up to and with `/v1`; null is OpenAI's own."""
+    api_key_env: str | None = "OPENAI_API_KEY"
+    """Environment variable that holds the key, which is never stored; null where none is needed."""
+    temperature: float = Field(0.0, ge=0.0)
+    """Sampling temperature of the judge."""
+    max_tokens: PositiveInt = 4096
+    """New tokens in one reply of the judge."""
+    structured: Literal["json_schema", "json_object", "none"] = "json_schema"
+    """How the answer's form is asked for, beside the prompt: what the endpoint supports."""
+    concurrency: PositiveInt = 16
+    """Requests in flight at once."""
+    timeout: PositiveFloat = 120.0
+    """Seconds within which one request must be answered."""
+    retries: int = Field(4, ge=0)
+    """How often a request is sent again after 429, 5xx or a lost connection, with back-off."""
+    prompt_price: float | None = Field(None, ge=0.0)
+    """Price of a million prompt tokens, in your currency; null where costs are not reckoned."""
+    completion_price: float | None = Field(None, ge=0.0)
+    """Price of a million tokens of replies."""
+    max_calls: PositiveInt | None = None
+    """Requests that one scoring stage may send; what is left over stays unscored."""
+    max_tokens_spent: PositiveInt | None = None
+    """Tokens, of prompts and replies, after which one scoring stage sends no further request."""
+    max_cost: PositiveFloat | None = None
+    """Cost after which one scoring stage sends no further request."""
+
+    @model_validator(mode="after")
+    def _cost_needs_prices(self) -> JudgeSettings:
+        if self.max_cost is not None and self.prompt_price is None and self.completion_price is None:
+            raise ValueError("max_cost does nothing without prices: set prompt_price and completion_price")
+        return self
+
+
 class RewardSettings(Settings):
     scorer: str = "environment"
-    """`environment` for the reward that the environment gives, or `package.module:function`."""
+    """`environment` for the reward that the environment gives, `ruler` for a judge that compares the rollouts
+    of a group, or `package.module:function`."""
+    name: str | None = None
+    """Name of the scorer in paths and SQL; null derives it from `scorer`."""
     args: dict[str, Any] = {}
-    """Keyword arguments of the scorer."""
+    """Keyword arguments of the function."""
+    judge: JudgeSettings | None = None
+    """The judge of the scorer `ruler`."""
+    rubric: str | None = None
+    """What the scorer `ruler` tells the judge to look at; null is a good default."""
+
+    @model_validator(mode="after")
+    def _judge_judges(self) -> RewardSettings:
+        if self.scorer == "ruler":
+            if self.judge is None:
+                raise ValueError("scorer ruler needs a judge: add a section `judge` with its model")
+            if self.args:
+                raise ValueError("args do nothing with scorer ruler: leave them out, or see rubric")
+        elif self.judge is not None or self.rubric is not None:
+            raise ValueError("judge and rubric do nothing without scorer ruler: leave them out, or set it")
+        elif self.scorer == "environment" and self.args:
+            raise ValueError("args do nothing with scorer environment: leave them out")
+        return self
 
 
 class UpdateSettings(Settings):

@@ -17,7 +17,7 @@ from storage.stages import Stage
 from storage.store import Store
 from tasks.learner import Learner
 from tasks.progress import progress
-from tasks.rewards.programmatic import scorer_name
+from tasks.rewards.scorers import scorer_name
 from tasks.run import Run
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage.codec import to_json
-from storage.records import Scenario, Score, Trajectory
-from tasks.loading import load_object
-from tasks.settings import RewardSettings
+from storage.records import JudgeCall, Scenario, Score, Trajectory
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,7 @@ class ProgrammaticScorer:
     name: str
     function: RewardFunction
     args: Mapping[str, Any]
+    judge_calls: Sequence[JudgeCall] = ()
 
     @property
     def digest(self) -> str:
@@ -78,15 +77,3 @@ def environment_reward(trajectory: Trajectory, scenario: Scenario) -> Reward:
     """The sum of the rewards that the environment gave during the episode."""
     value = trajectory.environment_reward
     return Reward(value, explanation=None if value is not None else "the environment gave no reward")
-
-
-def scorer_name(settings: RewardSettings) -> str:
-    """Name of the scorer as it stands in paths and in SQL: `package.module.function`."""
-    return settings.scorer.replace(":", ".")
-
-
-def make_scorer(settings: RewardSettings) -> ProgrammaticScorer:
-    """The scorer that `settings` name. Raises ConfigError when it cannot be imported."""
-    if settings.scorer == "environment":
-        return ProgrammaticScorer(scorer_name(settings), environment_reward, {})
-    return ProgrammaticScorer(scorer_name(settings), load_object(settings.scorer), settings.args)

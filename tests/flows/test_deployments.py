@@ -85,16 +85,23 @@ class Prefect:
             time.sleep(0.5)
         return found
 
+    def ask(self, method: str, path: str, **content) -> httpx.Response:
+        """An answer of the API; it says 503 while its database is locked, and is asked again."""
+
+        def answered():
+            answer = self.api.request(method, path, **content)
+            return None if answer.status_code == 503 else answer
+
+        return self.wait(answered, 60).raise_for_status()
+
     def deployment(self, name: str) -> dict:
-        answer = self.api.get(f"/deployments/name/{name}/{name}")
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        return self.ask("GET", f"/deployments/name/{name}/{name}").json()
 
     def finished(self, flow_run: str) -> dict:
         """The flow run, once it has ended."""
 
         def ended():
-            run = self.api.get(f"/flow_runs/{flow_run}").json()
+            run = self.ask("GET", f"/flow_runs/{flow_run}").json()
             return run if run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") else None
 
         return self.wait(ended, 300)
@@ -103,15 +110,11 @@ class Prefect:
         """Run a deployment; returns the flow run once it has ended."""
         path = f"/deployments/{deployment['id']}/create_flow_run"
 
-        def made():
-            answer = self.api.post(path, json={"parameters": parameters})
-            return answer.json() if answer.status_code == 201 else None  # 503: its database is locked now
-
-        return self.finished(self.wait(made, 60)["id"])
+        return self.finished(self.ask("POST", path, json={"parameters": parameters}).json()["id"])
 
     def runs_of(self, deployment: dict) -> list[dict]:
         wanted = {"deployments": {"id": {"any_": [deployment["id"]]}}}
-        return self.api.post("/flow_runs/filter", json=wanted).json()
+        return self.ask("POST", "/flow_runs/filter", json=wanted).json()
 
     def close(self) -> None:
         for process in self.processes:
@@ -142,9 +145,9 @@ def test_scheduled_training_and_a_rerun_of_one_stage(prefect, tiny_model, tmp_pa
     schedules = f"/deployments/{train['id']}/schedules"
     often = {"interval": 15.0, "anchor_date": datetime.now(UTC).isoformat()}
     wanted = {"schedule": often, "active": True, "parameters": {"config": config}}
-    [made] = prefect.api.post(schedules, json=[wanted]).raise_for_status().json()
+    [made] = prefect.ask("POST", schedules, json=[wanted]).json()
     begun = prefect.wait(lambda: [r for r in prefect.runs_of(train) if r["state_type"] != "SCHEDULED"], 200)
-    prefect.api.patch(f"{schedules}/{made['id']}", json={"active": False}).raise_for_status()
+    prefect.ask("PATCH", f"{schedules}/{made['id']}", json={"active": False})
     [run] = begun
     assert run["auto_scheduled"]
     run = prefect.finished(run["id"])
@@ -161,7 +164,7 @@ def test_scheduled_training_and_a_rerun_of_one_stage(prefect, tiny_model, tmp_pa
     }
     assert [file.path for file in client.list_artifacts(recorded.info.run_id)] == ["rewards.png"]
     for kind, key in (("table", "deployed-metrics"), ("image", "deployed-rewards")):
-        artifact = prefect.api.get(f"/artifacts/{key}/latest").raise_for_status().json()
+        artifact = prefect.ask("GET", f"/artifacts/{key}/latest").json()
         assert artifact["type"] == kind
 
     # One stage by its deployment.

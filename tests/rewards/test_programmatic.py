@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from storage.records import GroupKey, Scenario, StopReason, Trajectory
-from tasks.rewards.programmatic import ProgrammaticScorer, Reward, environment_reward, make_scorer
+from tasks.rewards.programmatic import ProgrammaticScorer, Reward, environment_reward
+from tasks.rewards.scorers import make_scorer
 from tasks.settings import RewardSettings
 
 
