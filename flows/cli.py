@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from flows import cli_champion, cli_data, cli_inspect, cli_move, cli_runs
+from flows import cli_champion, cli_data, cli_environments, cli_inspect, cli_move, cli_runs
 from flows.cli_data import DEFAULT_STORE, StoreOption
 from flows.cli_runs import SetOption, VerboseOption, assignments, prepare_prefect, run_flow, show_summary
 from storage.errors import RollmillError
@@ -21,7 +21,7 @@ app = typer.Typer(
     help="Train multi-turn LLM agents with GRPO as a pipeline of batch jobs.",
 )
 
-for fragment in (cli_runs, cli_data, cli_inspect, cli_move, cli_champion):
+for fragment in (cli_runs, cli_data, cli_inspect, cli_move, cli_champion, cli_environments):
     app.registered_commands += fragment.app.registered_commands
 
 
