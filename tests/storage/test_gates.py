@@ -49,10 +49,7 @@ def in_score(**values):
 
 VIOLATIONS = {
     "token_lists": [(TRAJECTORIES, in_trajectory(mask=lambda row: row["mask"][:-1]))],
-    "logprob_count": [
-        (TRAJECTORIES, replaced("logprobs", 2, None)),
-        (TRAJECTORIES, replaced("logprobs", 0, -1.0)),
-    ],
+    "logprob_places": [(TRAJECTORIES, replaced("logprobs", 0, -1.0))],
     "logprob_range": [
         (TRAJECTORIES, replaced("logprobs", 2, x)) for x in (math.nan, math.inf, -math.inf, 0.5)
     ],
@@ -125,3 +122,9 @@ def test_every_reason_to_fail_is_seen_without_choosing_the_gate(gated):
     corrupt(gated, TRAJECTORIES, replaced("logprobs", 2, math.nan))
     with pytest.raises(StoreError, match="logprob_range"):
         check_gates(gated, "demo", 1, SCORER, scored_by="demo")
+
+
+def test_missing_logprob_of_a_sampled_token_stops_nothing(gated):
+    """L6: its trajectory leaves the loss, which the trainer counts."""
+    corrupt(gated, TRAJECTORIES, replaced("logprobs", 2, None))
+    check_gates(gated, "demo", 1, SCORER, scored_by="demo")
