@@ -106,8 +106,9 @@ def _check_names(document: dict[str, Any], config: RunConfig | None) -> list[str
     if (scenarios := section("scenarios")) is not None:
         for split in ("train", "validation"):
             wanted = getattr(scenarios, split)
-            if (scenarios.source == "file") != isinstance(wanted, str):
-                kind = "the path of a JSONL file" if scenarios.source == "file" else "a number"
+            if (scenarios.source != "environment") != isinstance(wanted, str):
+                kinds = {"file": "the path of a file", "function": "the name of a function"}
+                kind = kinds.get(scenarios.source, "a number")
                 mistakes.append(
                     f"scenarios.{split}: {wanted!r} is not {kind}, which source {scenarios.source!r} needs."
                 )

@@ -13,7 +13,8 @@ from storage.codec import to_json
 from storage.errors import ScenarioError
 from storage.layout import SPLITS
 from storage.records import Scenario
-from tasks.loading import make_environment
+from tasks.loading import load_object, make_environment
+from tasks.scenario_tables import load_table_scenarios
 from tasks.settings import RunConfig
 
 
@@ -27,7 +28,9 @@ def make_scenarios(config: RunConfig) -> dict[str, list[Scenario]]:
     placed: dict[str, dict[str, Scenario]] = {}
     for split in SPLITS:
         wanted = getattr(config.scenarios, split)
-        if isinstance(wanted, str):
+        if isinstance(wanted, str) and config.scenarios.source == "function":
+            placed[split] = call_for_scenarios(wanted, split, config.seed)
+        elif isinstance(wanted, str):
             placed[split] = load_scenarios(Path(wanted))
         else:
             seed = config.seed
@@ -50,19 +53,37 @@ def make_scenarios(config: RunConfig) -> dict[str, list[Scenario]]:
 
 
 def load_scenarios(path: Path) -> dict[str, Scenario]:
-    """Scenarios of a JSONL file by their places in it (`file:line`).
+    """Scenarios of a JSONL file by their places in it (`file:line`); tables are load_table_scenarios'.
 
     Each line is an object with `scenario_id`, `payload` and perhaps `metadata`.
 
     Raises:
         ScenarioError: the file is missing or empty, or a line is not of that form; the line is named.
     """
+    if path.suffix == ".parquet" or path.is_dir():
+        return load_table_scenarios(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"Scenario file {path} cannot be read: {error}.") from error
     places = {f"{path}:{number}": line for number, line in enumerate(lines, start=1) if line.strip()}
     return {place: _parse(line, place) for place, line in places.items()}
+
+
+def call_for_scenarios(name: str, split: str, seed: int) -> dict[str, Scenario]:
+    """Scenarios of `package.module:function`, called with the split and the seed, by their places.
+
+    It yields Scenarios, or dicts of their fields. What it raises itself goes through.
+
+    Raises:
+        ScenarioError: it yields something else; which one is said.
+        ConfigError: it cannot be imported.
+    """
+    placed = {}
+    for number, made in enumerate(load_object(name)(split, seed)):
+        place = f"{name}, {split} scenario {number}"
+        placed[place] = made if isinstance(made, Scenario) else _scenario(made, place)
+    return placed
 
 
 def refuse_double_ids(scenarios: Iterable[tuple[str, Scenario]]) -> None:
@@ -101,6 +122,10 @@ def _parse(line: str, place: str) -> Scenario:
         row: Any = json.loads(line)
     except json.JSONDecodeError as error:
         raise ScenarioError(f"{place} is not JSON: {error}.") from error
+    return _scenario(row, place)
+
+
+def _scenario(row: Any, place: str) -> Scenario:
     wrong = _what_is_wrong(row)
     if wrong:
         raise ScenarioError(f"{place}: {wrong}. A line looks like " + '{"scenario_id": "a", "payload": {}}.')

@@ -48,10 +48,13 @@ class EnvironmentSettings(Settings):
 
 
 class ScenarioSettings(Settings):
-    source: Literal["environment", "file"] = "environment"
-    """Where scenarios come from: the environment's own generator, or JSONL files."""
+    source: Literal["environment", "file", "function"] = "environment"
+    """Where scenarios come from: the environment's own generator; files (JSONL, Parquet, or the folder of a
+    split that Hugging Face's `datasets` saved); or a function of yours."""
     train: PositiveInt | str = 256
-    """How many to generate for training, or the path of a JSONL file where source is `file`."""
+    """How many to generate for training, or the path where source is `file`, or
+    `package.module:function` where it is `function`: called with the split and the run's seed, it yields
+    scenarios."""
     validation: PositiveInt | str = 32
     """The same for the held-out set. Its scenarios never train."""
     validation_seed: int | None = None

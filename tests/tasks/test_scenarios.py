@@ -2,13 +2,15 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import ScenarioError
 from storage.records import Scenario
-from tasks.scenarios import draw_scenarios, load_scenarios
+from tasks.scenarios import call_for_scenarios, draw_scenarios, load_scenarios
 
 SCENARIOS = [Scenario(f"s{n}", {}) for n in range(5)]
 
@@ -71,3 +73,49 @@ def test_a_wrong_line_is_named(tmp_path, line, wrong):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ScenarioError, match="cannot be read"):
         load_scenarios(tmp_path / "missing.jsonl")
+
+
+def test_a_parquet_file_holds_scenarios_as_jsonl_does(tmp_path):
+    path = tmp_path / "s.parquet"
+    table = pa.table({"scenario_id": ["a", "b"], "payload": ['{"x": 1}', '{"x": 2}']})
+    pq.write_table(table, path)
+    assert list(load_scenarios(path).values()) == [Scenario("a", {"x": 1}), Scenario("b", {"x": 2})]
+    pq.write_table(table.set_column(1, "payload", [["{}", "{"]]), path)
+    with pytest.raises(ScenarioError, match="row 1: payload is text that is not JSON"):
+        load_scenarios(path)
+
+
+def test_rows_of_any_other_table_are_payloads(tmp_path):
+    pq.write_table(pa.table({"question": ["Who?"], "id": [7]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"question": ["Who?"]}), tmp_path / "b.parquet")
+    assert list(load_scenarios(tmp_path / "a.parquet").values()) == [
+        Scenario("7", {"question": "Who?", "id": 7})
+    ]
+    assert list(load_scenarios(tmp_path / "b.parquet").values()) == [Scenario("b-0", {"question": "Who?"})]
+
+
+def test_a_data_set_that_hugging_face_saved_is_a_folder(tmp_path):
+    folder = tmp_path / "train"
+    folder.mkdir()
+    table = pa.table({"question": ["Who?", "What?"]})
+    with pa.ipc.new_stream(str(folder / "data-00000-of-00001.arrow"), table.schema) as stream:
+        stream.write_table(table)
+    assert [s.scenario_id for s in load_scenarios(folder).values()] == ["train-0", "train-1"]
+    with pytest.raises(ScenarioError, match="Name the folder of one split"):
+        load_scenarios(tmp_path)
+
+
+def some_scenarios(split, seed):
+    yield Scenario(f"{split}-{seed}", {})
+    yield {"scenario_id": f"{split}-more", "payload": {"x": 1}}
+
+
+def wrong_scenarios(split, seed):
+    yield {"scenario_id": "a"}
+
+
+def test_a_function_yields_scenarios_or_their_fields():
+    found = call_for_scenarios(f"{__name__}:some_scenarios", "train", 3)
+    assert list(found.values()) == [Scenario("train-3", {}), Scenario("train-more", {"x": 1})]
+    with pytest.raises(ScenarioError, match="wrong_scenarios, train scenario 0: payload"):
+        call_for_scenarios(f"{__name__}:wrong_scenarios", "train", 3)
