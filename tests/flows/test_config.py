@@ -67,7 +67,7 @@ def test_all_mistakes_are_listed_at_once():
         ({"environment__args": {"hihg": 3}}, "refused environment.args {'hihg': 3}"),
         ({"scenarios__train": 13}, "has 12 train scenarios"),
         ({"scenarios__train": "a.jsonl"}, "'a.jsonl' is not a number"),
-        ({"scenarios__source": "file"}, "12 is not the path of a JSONL file"),
+        ({"scenarios__source": "file"}, "12 is not the path of a file"),
         ({"model__chat_template": "none.jinja"}, "there is no file 'none.jinja'"),
         ({"environment": {}}, "environment.name: this setting has no default"),
         ({"update__clip_low": "much"}, "update.clip_low: Input should be a valid number"),
