@@ -21,9 +21,6 @@ app = typer.Typer(
     help="Train multi-turn LLM agents with GRPO as a pipeline of batch jobs.",
 )
 
-for fragment in (cli_runs, cli_data, cli_inspect, cli_move, cli_champion, cli_environments):
-    app.registered_commands += fragment.app.registered_commands
-
 
 @app.command()
 def train(
@@ -91,6 +88,10 @@ def serve(
             config.model, config.inference, base_folder(found), folder, name=run, port=port, api_key=key
         )
     )
+
+
+for fragment in (cli_runs, cli_data, cli_inspect, cli_move, cli_champion, cli_environments):
+    app.registered_commands += fragment.app.registered_commands
 
 
 def main() -> None:

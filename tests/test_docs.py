@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows import document_cli
 from flows.config import parse_config
 from flows.document_config import page
 from storage import document_schemas
@@ -39,6 +40,11 @@ async def test_the_readmes_environment_runs_with_its_config(tmp_path, monkeypatc
 
 def test_the_page_of_settings_is_up_to_date():
     assert (ROOT / "docs" / "config.md").read_text() == page(), "run python -m flows.document_config"
+
+
+def test_the_page_of_commands_is_up_to_date():
+    found = (ROOT / "docs" / "cli.md").read_text()
+    assert found == document_cli.page(), "run python -m flows.document_cli > docs/cli.md"
 
 
 def test_the_page_of_columns_and_views_is_up_to_date():
