@@ -61,12 +61,17 @@ def contents_document(document_id: str, title: object, text: str) -> Document:
     return Document(document_id, str(title or "").strip().strip('"'), text.strip())
 
 
+def check_table(path: str) -> None:
+    """Raises ConfigError where there is no Parquet or JSONL file; does not open it."""
+    if Path(path).suffix not in READERS or not Path(path).is_file():
+        raise ConfigError(f"{path!r} is no Parquet or JSONL file ({', '.join(READERS)}) that exists.")
+
+
 def read_rows(path: str) -> list[dict[str, object]]:
     """Rows of a Parquet or JSONL file. Raises ConfigError when it cannot be read."""
     file = Path(path)
-    reader = READERS.get(file.suffix)
-    if reader is None or not file.is_file():
-        raise ConfigError(f"{path!r} is no Parquet or JSONL file ({', '.join(READERS)}) that exists.")
+    check_table(path)
+    reader = READERS[file.suffix]
     try:
         with duckdb.connect() as connection:
             rows: list[dict[str, object]] = (

@@ -6,6 +6,7 @@ final reply states an answer on a line that begins with `Answer:`, and the grade
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from pydantic import Field, TypeAdapter
 from storage.errors import ScenarioError
 from storage.records import Message, Scenario, StopReason, ToolCall
 from tasks.environments.base import Step
-from tasks.environments.search.documents import Document, Retriever
+from tasks.environments.search.documents import Document, Retriever, check_table
 from tasks.environments.search.grading import exact_match, f1, normalise, stated_answer
 from tasks.environments.search.questions import load_questions
 from tasks.environments.search.retrievers import RetrieverSettings, corpus_retriever
@@ -74,6 +75,8 @@ class Search(ToolEnvironment):
         )
         if (self.retriever_settings.kind == "http") != (corpus is None) and type(self) is Search:
             raise ValueError("give a corpus, or an http retriever, which has one of its own")
+        if corpus is not None:
+            check_table(corpus)
         self.corpus, self.questions = corpus, questions or {}
         self.documents, self.max_document = documents, max_document
         self.grade, self.search_reward, self.instructions = grade, search_reward, instructions
@@ -87,7 +90,7 @@ class Search(ToolEnvironment):
 
     async def reset(self, scenario: Scenario) -> Sequence[Message]:
         self._answers: list[str] = list(scenario.payload["answers"])
-        self._retriever = self.retriever(scenario)
+        self._retriever = await asyncio.to_thread(self.retriever, scenario)  # the first one builds the index
         self._found = self._answer_found = False
         question = Message("user", str(scenario.payload["question"]))
         return [Message("system", self.instructions), *self.demonstration, question]

@@ -123,11 +123,13 @@ class SyntheticSearch(Search):
     """
 
     def __init__(self, companies: int = 200, hops: Sequence[int] = (2, 3), **search: Any) -> None:
-        super().__init__(**search)
         if companies < 4 or not hops or not set(hops) <= {1, 2, 3}:
             raise ValueError(f"companies must be 4 or more and hops of 1, 2, 3; got {companies} and {hops}")
-        if search.keys() & {"corpus", "questions"} or self.retriever_settings.kind == "http":
-            raise ValueError("corpus, questions and an http retriever do nothing here: the world is made up")
+        if given := search.keys() & {"corpus", "questions"}:
+            raise ValueError(f"{', '.join(sorted(given))} would do nothing here: the world is made up")
+        super().__init__(**search)
+        if self.retriever_settings.kind == "http":
+            raise ValueError("an http retriever cannot search this made-up world: choose bm25 or dense")
         self.companies, self.hops = companies, tuple(hops)
 
     def retriever(self, scenario: Scenario) -> Retriever:

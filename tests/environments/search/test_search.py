@@ -130,7 +130,7 @@ def test_parquet_questions_without_ids_are_numbered(tmp_path):
     path = str(tmp_path / "q.parquet")
     pq.write_table(pa.table({"question": ["Who?", "What?"], "answer": [["A", "B"], ["C"]]}), path)
     assert [s.scenario_id for s in load_questions(path)] == ["question-0", "question-1"]
-    world = Search(path.replace("q.parquet", "c.jsonl"), {"train": path})
+    world = Search(path, {"train": path})
     assert len(world.scenarios("train", 2, 0)) == 2
     with pytest.raises(ScenarioError, match="has 2 questions, and 3 were asked for"):
         world.scenarios("train", 3, 0)
@@ -149,9 +149,9 @@ def test_a_wrong_question_is_named(tmp_path, row, wrong):
         load_questions(str(path))
 
 
-async def test_a_missing_corpus_is_said_at_the_first_reset(tmp_path):
+def test_a_missing_corpus_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(ConfigError, match="no Parquet or JSONL"):
-        await Search(str(tmp_path / "none.jsonl")).reset(SCENARIO)
+        Search(str(tmp_path / "none.jsonl"))
 
 
 @pytest.mark.parametrize(
