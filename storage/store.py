@@ -6,8 +6,9 @@
     <store>/stages/run=R/step=000003/NAME.json    what was done, from which inputs, see stages.py
     <store>/_staging/ _replaced/ _leases/         work in progress; what a rerun replaced; who writes
 
-A stage builds its output under `_staging` and renames it into place, so a plain glob over the data folders
-is right at any time, and readers need neither Rollmill nor a lock.
+A stage builds its output under `_staging` and renames it into place, so readers need neither Rollmill nor a
+lock. A reader that opens a file more than once in a query, as DuckDB does, may meet two files while a rerun
+replaces one; `catalog.connect` pins what it listed.
 """
 
 from __future__ import annotations
