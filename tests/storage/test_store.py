@@ -63,7 +63,7 @@ def test_reader_never_sees_an_error_or_a_part_while_a_file_is_replaced(tmp_path)
     store, rows = Store(tmp_path), trajectories_table(members("demo", 0, "train"))
     reader = context.Process(target=watch, args=(tmp_path, stop, faults, reads))
     reader.start()
-    deadline, version = time.monotonic() + 20, 0
+    deadline, version = time.monotonic() + 60, 0
     while (version < 100 or reads.value < 100) and reader.is_alive() and time.monotonic() < deadline:
         # Each version says its number in every row, and has a size of its own.
         version += 1
