@@ -1,6 +1,6 @@
 """Writes and reads a synthetic store, and asks it five shipped questions.
 
-    python benchmarks/storage.py 10000 100000 1000000
+    python benchmarks/store_queries.py 10000 100000 1000000
 
 Trajectories hold 256 tokens in the mean, two turns and four messages; a step has 10,000 of them, so a larger
 store has more steps. Beside it the same rows as one JSON string each in Parquet, as ART stores them. The
