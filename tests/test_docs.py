@@ -91,3 +91,12 @@ async def test_the_page_of_environments_has_one_with_tools_that_runs(tmp_path, m
     step = await world.step(Message("assistant", None, tool_calls=(call,)))
     assert [message.content for message in step.messages] == ["4"]
     assert (await world.step(Message("assistant", "7 cents"))).reward == 1.0
+
+
+@pytest.mark.parametrize("example", blocks("yaml", "docs/rewards.md"))
+def test_every_reward_of_the_page_is_one_that_can_be_made(example, monkeypatch):
+    from tasks.rewards.scorers import make_scorer
+    from tasks.settings import RewardSettings
+
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    assert make_scorer(RewardSettings.model_validate(yaml.safe_load(example)["reward"])).name

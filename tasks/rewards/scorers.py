@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from storage.errors import ConfigError
 from storage.records import JudgeCall, Scenario, Score, Trajectory
 from tasks.loading import load_object
 from tasks.rewards.judge import Judge, ReplyCache, check_judge
@@ -42,14 +44,22 @@ def make_scorer(settings: RewardSettings, replies: ReplyCache | None = None) -> 
     """The scorer that `settings` name, with the replies that its judge has given before.
 
     Raises:
-        ConfigError: its function cannot be imported.
+        ConfigError: its function cannot be imported, or does not take its arguments.
     """
     name = scorer_name(settings)
     if settings.judge is not None:
         return RulerScorer(name, Judge(settings.judge, replies), settings.rubric or DEFAULT_RUBRIC)
     if settings.scorer == "environment":
         return ProgrammaticScorer(name, environment_reward, {})
-    return ProgrammaticScorer(name, load_object(settings.scorer), settings.args)
+    function = load_object(settings.scorer)
+    try:
+        inspect.signature(function).bind(None, None, **settings.args)
+    except TypeError as error:
+        raise ConfigError(
+            f"{settings.scorer} cannot be called with a trajectory, a scenario and reward.args "
+            f"{settings.args!r}: {error}."
+        ) from error
+    return ProgrammaticScorer(name, function, settings.args)
 
 
 def check_scorer(settings: RewardSettings) -> None:

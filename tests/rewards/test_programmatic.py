@@ -35,6 +35,10 @@ def trajectory(stop_reason=StopReason.COMPLETED, **fields) -> Trajectory:
     )
 
 
+def constant(trajectory, scenario, value):
+    return value
+
+
 async def score(function, trajectory_=None, **args):
     scorer = ProgrammaticScorer("test", function, args)
     [found] = await scorer.score([trajectory_ or trajectory()], {"s": Scenario("s", {"answer": 4})})
@@ -91,7 +95,7 @@ async def test_no_reward_from_the_environment_is_null():
 
 def test_the_digest_changes_with_the_arguments():
     settings = [
-        RewardSettings(scorer="tests.rewards.test_programmatic:trajectory", args={"x": n}) for n in (1, 2)
+        RewardSettings(scorer="tests.rewards.test_programmatic:constant", args={"value": n}) for n in (1, 2)
     ]
     first, second = (make_scorer(s).digest for s in settings)
     assert first != second
