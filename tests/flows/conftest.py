@@ -52,7 +52,8 @@ def tiny_config(tiny_model, tmp_path):
 
     def write(name: str = "r", **sections) -> Path:
         path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(tiny_document(tiny_model, tmp_path / "store", name, **sections)))
+        store = Path(sections.pop("store", tmp_path / "store"))
+        path.write_text(yaml.safe_dump(tiny_document(tiny_model, store, name, **sections)))
         return path
 
     return write
